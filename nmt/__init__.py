@@ -1,0 +1,20 @@
+"""nmt: the encoder-decoder Transformer of 2017 as a tool: train it, translate with it, score it."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nmt.translation.translator import Translator
+
+__version__ = "0.1.0"
+
+
+def load(model: str = "model", device: str = "auto") -> "Translator":
+    """The translator of a model directory or checkpoint folder: `nmt.load("model").translate(["Hello."], beam=4)`.
+
+    Raises UsageError where the folder is no model, or is incomplete.
+    """
+    from pathlib import Path
+
+    from nmt.model_directory import load_translator  # here, so that `import nmt` does not import torch
+
+    return load_translator(Path(model), device)

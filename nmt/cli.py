@@ -1,0 +1,163 @@
+"""The command line: parse, call, print. Everything heavy is imported inside the commands, so that --help answers at once."""
+
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from nmt import __version__
+from nmt.config import PRESETS, ModelConfig, TrainingConfig
+from nmt.errors import NmtError
+from nmt.reporting import Reporter
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+def setting(name: str, *flags: str) -> Any:
+    """An option that sets the field of that name in config.py, whose help it shows. Unset, the preset decides."""
+    fields = ModelConfig.model_fields | TrainingConfig.model_fields
+    return typer.Option(*flags, help=fields[name].description)
+
+
+Model = Annotated[Path, typer.Option("--model", "-m", help="The model directory.")]
+Device = Annotated[str | None, setting("device")]
+Precision = Annotated[str | None, setting("precision")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on stderr but warnings and errors.")]
+
+
+@contextmanager
+def faults_reported() -> Iterator[None]:
+    """End a command as the user expects: an error in one sentence, an interrupt or a closed pipe without a word."""
+
+    def terminate(number: int, _frame: Any) -> None:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except NmtError as error:
+        print(f"nmt: {error}", file=sys.stderr)
+        raise typer.Exit(error.exit_code) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    except BrokenPipeError:  # the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that nothing complains at exit either
+        raise typer.Exit(0) from None
+
+
+def version(asked: bool) -> None:
+    if asked:
+        print(f"nmt {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def about(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """The 2017 Transformer for translation: train it, translate with it, score it."""
+
+
+@app.command()
+def train(
+    data: Annotated[
+        str,
+        typer.Option(help="wmt14, demo, a folder with train.en and train.de, or owner/name[:config] on the hub."),
+    ] = "wmt14",
+    source: Annotated[str, typer.Option(help="Language to translate from, as the files are named.")] = "en",
+    target: Annotated[str, typer.Option(help="Language to translate into.")] = "de",
+    preset: Annotated[
+        str | None, typer.Option(help=f"Complete recipe: {', '.join(PRESETS)}. [default: by the corpus]")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file with [model] and [training] settings.")] = None,
+    model: Model = Path("model"),
+    steps: Annotated[int | None, setting("steps")] = None,
+    tokens_per_update: Annotated[int | None, setting("tokens_per_update")] = None,
+    micro_batch_tokens: Annotated[int | None, setting("micro_batch_tokens")] = None,
+    vocab_size: Annotated[int | None, setting("vocab_size")] = None,
+    dropout: Annotated[float | None, setting("dropout")] = None,
+    norm: Annotated[str | None, setting("norm")] = None,
+    seed: Annotated[int | None, setting("seed")] = None,
+    device: Device = None,
+    precision: Precision = None,
+    validate_every: Annotated[int | None, setting("validate_every")] = None,
+    average: Annotated[int | None, setting("average")] = None,
+    restart: Annotated[bool, typer.Option("--restart", help="Discard the run in the directory first.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train a model on a parallel corpus, or go on with the run in the directory."""
+    flags = {
+        name: value
+        for name, value in locals().items()
+        if name in TrainingConfig.model_fields | ModelConfig.model_fields
+    }
+    with faults_reported():
+        from nmt import runs
+
+        runs.train(model, data, (source, target), preset, config, flags, restart, command_line(), Reporter(quiet))
+
+
+@app.command()
+def translate(
+    file: Annotated[str, typer.Argument(help="Text, one sentence a line; - is stdin.")] = "-",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write here instead of to stdout.")] = None,
+    model: Model = Path("model"),
+    beam: Annotated[int, typer.Option(help="Live hypotheses a sentence; 1 is greedy search.")] = 4,
+    length_penalty: Annotated[float, typer.Option(help="Alpha of the length penalty.")] = 0.6,
+    batch_tokens: Annotated[int | None, typer.Option(help="Source pieces that are searched at once.")] = None,
+    device: Device = None,
+    precision: Precision = None,
+    quiet: Quiet = False,
+) -> None:
+    """Translate text, line by line."""
+    with faults_reported():
+        from nmt.translation import files
+        from nmt.translation.translator import search_options
+
+        options = search_options(beam, length_penalty)
+        files.translate(model, file, output, options, batch_tokens, device, precision, Reporter(quiet))
+
+
+@app.command()
+def score(
+    hypotheses: Annotated[
+        list[str] | None, typer.Argument(metavar="[HYPOTHESIS]...", help="Translations to score; - is stdin.")
+    ] = None,
+    reference: Annotated[
+        list[Path] | None, typer.Option("--reference", "-r", help="What they should be; several are allowed.")
+    ] = None,
+    model: Model = Path("model"),
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case.")] = False,
+    device: Device = None,
+    quiet: Quiet = False,
+) -> None:
+    """Score translations against references, or the model on its held-out test set."""
+    with faults_reported():
+        from nmt import scoring
+
+        if hypotheses:
+            lines = scoring.score_files(hypotheses, reference or [], lowercase)
+        else:
+            lines = scoring.score_model(model, reference or [], lowercase, device, Reporter(quiet))
+        for line in lines:
+            print(line)
+
+
+def command_line() -> str:
+    """The command as it was typed, with paths cut to their last part: a model directory names no place on a machine."""
+    words = [Path(word).name if word.startswith(("/", ".", "~")) else word for word in sys.argv[1:]]
+    return shlex.join(["nmt", *words])
+
+
+def main() -> None:
+    app()

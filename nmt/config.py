@@ -1,0 +1,163 @@
+"""Every setting of a model and of its training, with the presets that make up complete recipes.
+
+Help texts, ranges and defaults stand here once: the command line and the TOML file both name fields of these two classes.
+"""
+
+import difflib
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from nmt.errors import UsageError
+
+
+class ModelConfig(BaseModel):
+    """The architecture (paper, section 3 and table 3). The vocabulary's size comes from the vocabulary itself."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    layers: int = Field(6, ge=1, le=100, description="Layers in the encoder, and as many in the decoder (N).")
+    d_model: int = Field(512, ge=2, description="Width of every state (d_model).")
+    heads: int = Field(8, ge=1, description="Attention heads (h).")
+    d_ff: int = Field(2048, ge=1, description="Width of the feed-forward layers (d_ff).")
+    dropout: float = Field(0.1, ge=0, lt=1, description="Dropout on sub-layer outputs and embedding sums (P_drop).")
+    attention_dropout: float = Field(0.0, ge=0, lt=1, description="Dropout on attention weights (none in the paper).")
+    relu_dropout: float = Field(0.0, ge=0, lt=1, description="Dropout inside the feed-forward layers (none in it).")
+    norm: Literal["post", "pre"] = Field("post", description="LayerNorm after each sub-layer (the paper) or before it.")
+    layer_norm_epsilon: float = Field(1e-6, gt=0, description="Epsilon of LayerNorm (the authors' code: 1e-6).")
+
+    def model_post_init(self, _context: Any) -> None:
+        if self.d_model % self.heads or self.d_model % 2:
+            raise ValueError(f"d_model must be even and a multiple of heads (got {self.d_model} and {self.heads})")
+
+
+class TrainingConfig(BaseModel):
+    """The recipe (paper, section 5): vocabulary, cleaning, updates, optimiser, schedule, validation."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    steps: int = Field(100_000, ge=1, description="Updates in all.")
+    tokens_per_update: int = Field(25_000, ge=1, description="Target tokens in an update, whatever the device.")
+    micro_batch_tokens: int = Field(4_096, ge=1, description="Padded tokens a side that go through the model at once.")
+    warmup: int = Field(4_000, ge=1, description="Updates over which the learning rate rises.")
+    factor: float = Field(1.0, gt=0, description="Multiplies the paper's learning rate.")
+    adam_beta1: float = Field(0.9, ge=0, lt=1, description="Adam's beta 1.")
+    adam_beta2: float = Field(0.98, ge=0, lt=1, description="Adam's beta 2.")
+    adam_epsilon: float = Field(1e-9, gt=0, description="Adam's epsilon.")
+    label_smoothing: float = Field(0.1, ge=0, lt=1, description="Probability spread over the vocabulary.")
+    vocab_size: int = Field(37_000, ge=1, le=1_000_000, description="Pieces in the shared BPE vocabulary, at most.")
+    max_pieces: int = Field(256, ge=1, description="Training pairs with a longer side are dropped.")
+    max_ratio: float = Field(3.0, ge=1, description="Pairs with one side so many times the other are dropped.")
+    drop_duplicates: bool = Field(False, description="Drop training pairs that occurred before.")
+    drop_identical: bool = Field(False, description="Drop training pairs whose sides are the same.")
+    seed: int = Field(1, ge=0, lt=2**63, description="Fixes weights, order, dropout and vocabulary sample.")
+    validate_every: int = Field(1_500, ge=1, description="Updates between checkpoints, each validated.")
+    average: int = Field(5, ge=1, description="Last checkpoints averaged into the final weights.")
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="Where to compute.")
+    precision: Literal["auto", "fp32", "bf16"] = Field("auto", description="bf16 where the hardware has it, or fp32.")
+
+
+# What may differ when a run is resumed. All other fields are the run's identity.
+RUNTIME = frozenset({"micro_batch_tokens", "device", "precision"})
+EXTENT = frozenset({"steps", "validate_every", "average"})
+
+
+Config = TypeVar("Config", ModelConfig, TrainingConfig)
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A complete recipe, and one sentence on where its numbers come from."""
+
+    model: ModelConfig
+    training: TrainingConfig
+    source: str
+
+
+PRESETS: dict[str, Preset] = {
+    "demo": Preset(
+        ModelConfig(layers=2, d_model=128, heads=4, d_ff=256),
+        TrainingConfig(
+            steps=1_200, tokens_per_update=2_048, micro_batch_tokens=1_280, warmup=400, vocab_size=800,
+            validate_every=200, average=3,
+        ),
+        "measured on the embedded corpus: the smallest that translates its unseen sentences within two minutes",
+    ),
+    "tiny": Preset(
+        ModelConfig(layers=3, d_model=256, heads=4, d_ff=512, dropout=0.2),
+        TrainingConfig(
+            steps=12_000, tokens_per_update=2_048, micro_batch_tokens=1_280, warmup=600, vocab_size=4_000,
+            validate_every=300, average=8,
+        ),
+        "measured on Multi30k with two CPU cores: the best BLEU after 25 minutes",
+    ),
+    "base": Preset(
+        ModelConfig(),
+        TrainingConfig(),
+        "the paper's base model: table 3 and section 5 (five checkpoints, ten minutes or 1,500 updates apart)",
+    ),
+}  # fmt: skip
+
+
+def preset_for(pairs: int) -> str:
+    """The preset's name for a corpus of that many training pairs, chosen where the user names none."""
+    return "tiny" if pairs < 1_000_000 else "base"
+
+
+def find_preset(name: str) -> Preset:
+    """The named preset. Raises UsageError with the nearest name."""
+    if name not in PRESETS:
+        raise UsageError(f"--preset {name}: no such preset{_nearest(name, PRESETS)}; there are {', '.join(PRESETS)}")
+    return PRESETS[name]
+
+
+def settle(preset: Preset, toml: Path | None, flags: dict[str, Any]) -> tuple[ModelConfig, TrainingConfig]:
+    """The preset, overridden by the TOML file's [model] and [training], overridden by the flags that were given.
+
+    Raises UsageError that lists every unknown or impossible value with its place.
+    """
+    tables = _read_toml(toml) if toml else {}
+    given = {name: value for name, value in flags.items() if value is not None}
+    return (
+        _override(preset.model, "model", tables.get("model", {}), toml, given),
+        _override(preset.training, "training", tables.get("training", {}), toml, given),
+    )
+
+
+def _override(base: Config, table: str, values: dict[str, Any], toml: Path | None, flags: dict[str, Any]) -> Config:
+    fields = type(base).model_fields
+    if unknown := next((key for key in values if key not in fields), None):
+        raise UsageError(f"{toml}: [{table}] has no setting '{unknown}'{_nearest(unknown, fields)}")
+    flags = {name: value for name, value in flags.items() if name in fields}
+    try:
+        return type(base).model_validate(base.model_dump() | values | flags)
+    except ValidationError as error:
+        raise UsageError("; ".join(_explain(table, problem) for problem in error.errors())) from None
+
+
+def _read_toml(path: Path) -> dict[str, dict[str, Any]]:
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"--config {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: not TOML: {error}") from None
+    for table, content in tables.items():
+        if table not in ("model", "training"):
+            raise UsageError(f"{path}: [{table}] is no table of nmt; there are [model] and [training]")
+        if not isinstance(content, dict):
+            raise UsageError(f"{path}: '{table}' must be a table: write [{table}]")
+    return tables
+
+
+def _nearest(name: str, names: Any) -> str:
+    close = difflib.get_close_matches(name, list(names), 1)
+    return f"; did you mean '{close[0]}'?" if close else ""
+
+
+def _explain(table: str, problem: Any) -> str:
+    place = ".".join([table, *map(str, problem["loc"])])
+    return f"{place}: {problem['msg'].removeprefix('Value error, ')} (got {problem['input']})"

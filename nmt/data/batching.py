@@ -1,0 +1,106 @@
+"""Updates planned first, micro-batches cut second.
+
+An update is a list of pairs with about the number of target tokens that the recipe asks for. Which pairs, and in which
+order, depends on the seed and the epoch alone: devices, accumulation and resumes only change how an update is cut into
+micro-batches that fit. Sentences of like length go through the model together (paper, section 5.1), so little of a batch is
+padding; an update mixes several lengths, as the paper's eight devices did.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nmt.data.prepared import PreparedPairs, Side
+from nmt.data.vocabulary import BOS, EOS, PAD
+
+CHUNKS = 8  # lengths mixed in an update, as the paper's eight GPUs each took a batch of one length ...
+CHUNK_TOKENS = 1_024  # ... where the update is large enough to give each this many target tokens
+MOST_PADDING = 0.1  # of a micro-batch's cells, unless it is short of FEWEST_TOKENS
+FEWEST_TOKENS = 512
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Padded ids. Source x EOS [B, S]; decoder input BOS y [B, T]; expected output y EOS [B, T]."""
+
+    source: Tensor
+    target_in: Tensor
+    target_out: Tensor
+    tokens: int  # of both sides, without padding
+
+    def to(self, device: torch.device) -> "Batch":
+        source, target_in, target_out = (
+            ids.to(device, non_blocking=True) for ids in (self.source, self.target_in, self.target_out)
+        )
+        return Batch(source, target_in, target_out, self.tokens)
+
+
+class Plan:
+    """The updates of every epoch."""
+
+    def __init__(self, pairs: PreparedPairs, tokens_per_update: int, seed: int) -> None:
+        self.pairs, self.seed = pairs, seed
+        self.sources, self.targets = pairs.source.lengths + 1, pairs.target.lengths + 1  # with EOS
+        self.chunks = min(CHUNKS, max(1, tokens_per_update // CHUNK_TOKENS))
+        self.chunk_tokens = tokens_per_update / self.chunks
+
+    def epoch(self, number: int) -> list[np.ndarray]:
+        """The updates of an epoch, each an array of pair numbers; every pair is in exactly one.
+
+        Pairs are sorted by length, those of equal lengths in random order, and cut into chunks; the chunks are shuffled,
+        and an update is the next few of them. The last update of an epoch may be smaller.
+        """
+        random = np.random.default_rng([self.seed, number])
+        order = random.permutation(len(self.pairs))
+        order = order[np.lexsort((self.sources[order], self.targets[order]))]
+        chunk_of = (np.cumsum(self.targets[order]) - 1) // self.chunk_tokens
+        chunks = np.split(order, np.flatnonzero(np.diff(chunk_of)) + 1)
+        shuffled = [chunks[i] for i in random.permutation(len(chunks))]
+        return [np.concatenate(shuffled[i : i + self.chunks]) for i in range(0, len(shuffled), self.chunks)]
+
+    def target_tokens(self, update: np.ndarray) -> int:
+        """Target tokens to predict, EOS included."""
+        return int(self.targets[update].sum())
+
+    def micro_batches(self, update: np.ndarray, tokens: int) -> Iterator[np.ndarray]:
+        """Cut an update into runs of like length, of `tokens` padded cells a side at the most (or a single pair)."""
+        order = update[np.lexsort((self.sources[update], self.targets[update]))]
+        start = wide = tall = real = 0
+        for position, pair in enumerate(order):
+            rows = position - start + 1
+            source, target = max(wide, self.sources[pair]), max(tall, self.targets[pair])
+            filled = real + self.sources[pair] + self.targets[pair]
+            padded = filled < (1 - MOST_PADDING) * rows * (source + target)
+            if rows > 1 and (rows * max(source, target) > tokens or (padded and rows * target > FEWEST_TOKENS)):
+                yield order[start:position]
+                start, wide, tall, real = position, 0, 0, 0
+                source, target = self.sources[pair], self.targets[pair]
+                filled = source + target
+            wide, tall, real = source, target, filled
+        yield order[start:]
+
+    def batch(self, pairs: np.ndarray) -> Batch:
+        """The pairs as padded tensors on the CPU."""
+        return Batch(
+            _padded(self.pairs.source, pairs, last=EOS),
+            _padded(self.pairs.target, pairs, first=BOS),
+            _padded(self.pairs.target, pairs, last=EOS),
+            int(self.sources[pairs].sum() + self.targets[pairs].sum()),
+        )
+
+
+def _padded(side: Side, sentences: np.ndarray, first: int | None = None, last: int | None = None) -> Tensor:
+    """[B, longest + 1], each sentence with one special id before or after it."""
+    rows = [side[sentence] for sentence in sentences]
+    offset = 0 if first is None else 1
+    padded = np.full((len(rows), max(map(len, rows)) + 1), PAD, dtype=np.int64)
+    for line, row in zip(padded, rows, strict=True):
+        line[offset : offset + len(row)] = row
+        if last is not None:
+            line[len(row)] = last
+    if first is not None:
+        padded[:, 0] = first
+    return torch.from_numpy(padded)

@@ -1,0 +1,43 @@
+"""Which device and which precision: asked for by the user, or the best that is there."""
+
+import os
+from contextlib import AbstractContextManager
+
+import torch
+
+from nmt.errors import UsageError
+
+
+def find_device(name: str) -> torch.device:
+    """`auto` is CUDA where there is one. Raises UsageError for a CUDA that is not there: nothing falls back in silence."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UsageError("--device cuda: PyTorch finds no CUDA device here; use --device cpu")
+    return torch.device(name)
+
+
+def find_precision(name: str, device: torch.device) -> str:
+    """`auto` is bf16 where the hardware computes in it, else fp32."""
+    if name != "auto":
+        return name
+    if device.type == "cuda":
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+    capabilities: dict[str, bool] = getattr(
+        torch.cpu, "get_capabilities", dict
+    )()  # newer than the oldest torch we run on
+    return "bf16" if capabilities.get("avx512_bf16") or capabilities.get("amx_bf16") else "fp32"
+
+
+def autocast(device: torch.device, precision: str) -> AbstractContextManager[None]:
+    """The context in which matrix products run in the precision; weights stay fp32."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
+
+
+def describe(device: torch.device, precision: str) -> str:
+    """One line for a person: device, threads or GPU, memory, precision."""
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        return f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB, {precision}"
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"CPU, {torch.get_num_threads()} threads, {memory:.0f} GiB of memory, {precision}"

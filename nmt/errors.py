@@ -1,0 +1,16 @@
+"""Errors that are the user's to mend: one sentence naming the file, line or option, and the way out.
+
+The command line prints the sentence and leaves with the class's exit code; any other exception is a bug in nmt.
+"""
+
+
+class NmtError(Exception):
+    """The work failed: exit code 1."""
+
+    exit_code = 1
+
+
+class UsageError(NmtError):
+    """Wrong usage or bad input: exit code 2."""
+
+    exit_code = 2

@@ -1,0 +1,92 @@
+"""The one rule of lines, for training text, translate's input and score's files alike.
+
+A line ends at LF and nowhere else. One trailing CR and a leading byte order mark are stripped, a last line without LF
+counts, and the encoding is UTF-8 whatever the locale says. Python's own text files also break lines at CR, and
+`str.splitlines` at nine further characters; either would shift every later line of a parallel corpus.
+"""
+
+import gzip
+import sys
+import unicodedata
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, cast
+
+from nmt.errors import UsageError
+
+BYTE_ORDER_MARK = "\ufeff"
+INVISIBLE = "\u200b" + BYTE_ORDER_MARK  # drawn as nothing, yet no white space to str.isspace
+
+# C0 and C1 controls (tab, CR, NUL and U+0085 among them), DEL and the two Unicode separators become a space.
+_CONTROLS = dict.fromkeys([*range(0x00, 0x20), *range(0x7F, 0xA0), 0x2028, 0x2029], " ")
+
+
+def clean(line: str) -> str:
+    """The line as the vocabulary sees it: every control character replaced by one space, all else untouched."""
+    return line.translate(_CONTROLS)
+
+
+def is_blank(line: str) -> bool:
+    """Whether a reader would see nothing: white space, U+200B and U+FEFF alone."""
+    return all(character.isspace() or character in INVISIBLE for character in clean(line))
+
+
+def needs_no_translation(line: str) -> bool:
+    """Whether the line holds no letter (digits, punctuation and signs alone), so that it is its own translation."""
+    return not any(unicodedata.category(character).startswith("L") for character in line)
+
+
+def decode_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
+    """Lines of a binary stream that yields one LF-ended line at a time, as files and pipes do.
+
+    Raises UsageError with `name` and the line's number at the first invalid UTF-8.
+    """
+    for number, raw in enumerate(stream, 1):
+        try:
+            line = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise UsageError(
+                f"{name}, line {number}: not UTF-8 (byte {error.start + 1} is 0x{raw[error.start]:02x}); "
+                "convert it first, for example with `iconv -f latin1 -t utf-8`"
+            ) from None
+        if number == 1:
+            line = line.removeprefix(BYTE_ORDER_MARK)
+        yield line.removesuffix("\n").removesuffix("\r")
+
+
+def open_binary(path: Path) -> IO[bytes]:
+    """The file's bytes, unpacked where the name ends in .gz. Raises UsageError if it cannot be opened."""
+    try:
+        return cast(IO[bytes], gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}") from None
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """Lines of a file, plain or .gz, read as they are asked for. Raises UsageError for what cannot be read."""
+    with open_binary(path) as stream:
+        try:
+            yield from decode_lines(stream, str(path))
+        except (OSError, EOFError, zlib.error) as error:  # a directory, a torn or false .gz, a failing disk
+            raise UsageError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def write_gz(path: Path, lines: Iterable[str]) -> None:
+    """Write the lines to a .gz whose bytes depend on them alone (no time, no file name in its header)."""
+    with path.open("wb") as raw, gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed:
+        packed.writelines(line.encode("utf-8") + b"\n" for line in lines)
+
+
+def standard_input() -> IO[bytes]:
+    """The bytes of stdin. Raises UsageError where the caller closed it."""
+    if sys.stdin is None:
+        raise UsageError("standard input is closed; name a file, or pipe text in")
+    return sys.stdin.buffer
+
+
+def standard_output() -> IO[bytes]:
+    """The bytes of stdout, so that neither the locale nor the platform changes what is written."""
+    if sys.stdout is None:
+        raise UsageError("standard output is closed; name a file with -o")
+    return sys.stdout.buffer

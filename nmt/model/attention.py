@@ -1,0 +1,129 @@
+"""Multi-head attention (paper, section 3.2): one class in its three uses, and the cache that makes decoding linear.
+
+The three uses differ only in where keys and values come from and in what is masked: source to source (padding masked),
+target to target (the future masked), target to source (padding masked).
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nmt.model.dropout import dropout
+
+KeysValues = tuple[Tensor, Tensor]  # each [B, H, S, K]
+
+
+def attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, causal: bool = False, p_dropout: float = 0.0
+) -> Tensor:
+    """softmax(Q K^T / sqrt(K)) V (paper, equation 1): [B, H, T, K], [B, H, S, K] twice -> [B, H, T, K].
+
+    `mask` is True where a key may be seen, and broadcasts to [B, H, T, S]; `causal` hides the keys after each query. The
+    fused kernel serves wherever it is the faster one; on a CPU in bf16 it is not.
+    """
+    if query.dtype == torch.bfloat16 and query.device.type == "cpu":
+        return dropout(attention_weights(query, key, mask, causal), p_dropout) @ value
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal, dropout_p=p_dropout)
+
+
+def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+    """softmax(Q K^T / sqrt(K)), the weights themselves: [B, H, T, S], each row summing to 1."""
+    scores = (query * query.size(-1) ** -0.5) @ key.transpose(-2, -1)
+    if causal:
+        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+    if mask is not None:  # a finite fill, so that a row with nothing to see gives no NaN
+        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+    return scores.softmax(-1)
+
+
+class MultiHeadAttention(nn.Module):
+    """Projections to H heads, attention in each, and the projection back (paper, section 3.2.2).
+
+    The query, key and value matrices are stacked in one [3D, D] parameter: self-attention needs a single product.
+    """
+
+    def __init__(self, d_model: int, heads: int, p_dropout: float) -> None:
+        super().__init__()
+        self.heads, self.p_dropout = heads, p_dropout
+        self.in_weight = nn.Parameter(torch.empty(3 * d_model, d_model))
+        self.in_bias = nn.Parameter(torch.zeros(3 * d_model))
+        self.out = nn.Linear(d_model, d_model)
+
+    def reset_parameters(self) -> None:
+        """Xavier for each D x D matrix by itself: the stack is a way of storing them, not one wide layer."""
+        for matrix in (*self.in_weight.chunk(3), self.out.weight):
+            nn.init.xavier_uniform_(matrix)
+        nn.init.zeros_(self.in_bias)
+        nn.init.zeros_(self.out.bias)
+
+    def project(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of the same states: [B, T, D] -> three of [B, H, T, K]."""
+        query, key, value = F.linear(states, self.in_weight, self.in_bias).chunk(3, -1)
+        return self._split(query), self._split(key), self._split(value)
+
+    def project_query(self, states: Tensor) -> Tensor:
+        """Queries alone: [B, T, D] -> [B, H, T, K]."""
+        d_model = states.size(-1)
+        return self._split(F.linear(states, self.in_weight[:d_model], self.in_bias[:d_model]))
+
+    def project_memory(self, states: Tensor) -> KeysValues:
+        """Keys and values alone: [B, S, D] -> two of [B, H, S, K]."""
+        d_model = states.size(-1)
+        key, value = F.linear(states, self.in_weight[d_model:], self.in_bias[d_model:]).chunk(2, -1)
+        return self._split(key), self._split(value)
+
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, causal: bool = False
+    ) -> Tensor:
+        """Attend and project back: [B, H, T, K], [B, H, S, K] twice -> [B, T, D]."""
+        p_dropout = self.p_dropout if self.training else 0.0
+        mixed = attention(query, key, value, mask, causal, p_dropout)
+        return self.out(mixed.transpose(1, 2).flatten(2))
+
+    def _split(self, states: Tensor) -> Tensor:
+        # [B, T, D] -> [B, T, H, K] -> [B, H, T, K]
+        return states.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+
+class Cache:
+    """Keys and values of the target positions decoded so far, for every layer of the decoder.
+
+    One buffer [layers, 2, N, H, capacity, K] holds them all, so that re-ordering the beams is a single gather.
+    """
+
+    BLOCK = 32  # positions by which the buffer grows
+
+    def __init__(self, layers: int) -> None:
+        self.layers = layers
+        self.length = 0
+        self._buffer: Tensor | None = None
+
+    def update(self, layer: int, key: Tensor, value: Tensor) -> KeysValues:
+        """Add a layer's new keys and values [N, H, T, K]; returns all of that layer's, [N, H, length + T, K].
+
+        The length moves on when the last layer has added its own.
+        """
+        end = self.length + key.size(2)
+        buffer = self._reserve(key, end)
+        buffer[layer, 0, :, :, self.length : end] = key
+        buffer[layer, 1, :, :, self.length : end] = value
+        if layer == self.layers - 1:
+            self.length = end
+        return buffer[layer, 0, :, :, :end], buffer[layer, 1, :, :, :end]
+
+    def reorder(self, rows: Tensor) -> None:
+        """Continue from these rows [N'] of the N held; a row may be taken more than once, or not at all."""
+        if self._buffer is not None:
+            self._buffer = self._buffer.index_select(2, rows)
+
+    def _reserve(self, like: Tensor, length: int) -> Tensor:
+        if self._buffer is None or self._buffer.size(4) < length:
+            rows, heads, _, width = like.shape
+            capacity = math.ceil(length / self.BLOCK) * self.BLOCK
+            grown = like.new_zeros(self.layers, 2, rows, heads, capacity, width)
+            if self._buffer is not None:
+                grown[:, :, :, :, : self.length] = self._buffer[:, :, :, :, : self.length]
+            self._buffer = grown
+        return self._buffer

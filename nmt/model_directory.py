@@ -1,0 +1,158 @@
+"""The model directory: all of a trained model in one folder that can be moved, copied and opened without risk.
+
+config.json         settings, data, versions        checkpoints/   step-NNNNNN/, see training/checkpoint.py
+tokenizer.model     the vocabulary                  metrics.jsonl  one line an event of the run
+model.safetensors   the weights to use              heldout/       raw valid and test text
+"""
+
+import fcntl
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from nmt.config import ModelConfig
+from nmt.data.corpus import Pair
+from nmt.data.vocabulary import Vocabulary
+from nmt.errors import UsageError
+from nmt.lines import read_lines, write_gz
+from nmt.training import checkpoint
+
+if TYPE_CHECKING:
+    from nmt.model.transformer import Transformer
+    from nmt.translation.translator import Translator
+
+FORMAT = 1
+
+
+class ModelDirectory:
+    """The files of one model. Opening reads nothing; each method says what it needs."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config_path = path / "config.json"
+        self.weights_path = path / checkpoint.WEIGHTS
+        self.tokenizer_path = path / "tokenizer.model"
+        self.checkpoints = path / "checkpoints"
+        self.metrics_path = path / "metrics.jsonl"
+        self.heldout = path / "heldout"
+
+    @classmethod
+    def containing(cls, path: Path) -> "ModelDirectory":
+        """The model directory that `path` is, or whose checkpoint folder it is."""
+        inside = (path / checkpoint.PROGRESS).exists() and path.resolve().parent.name == "checkpoints"
+        return cls(path.resolve().parent.parent if inside else path)
+
+    def exists(self) -> bool:
+        return self.config_path.exists()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the directory for one run. Raises UsageError while another holds it, or if it cannot be written."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            if not self.exists() and any(entry.name != ".lock" for entry in self.path.iterdir()):
+                raise UsageError(f"{self.path}: holds other files; name a new or empty directory with --model")
+            lock = (self.path / ".lock").open("w")
+        except OSError as error:
+            raise UsageError(f"--model {self.path}: {error.strerror}; name a directory that can be written") from None
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise UsageError(
+                    f"{self.path}: another run is training here; wait for it, or name another --model"
+                ) from None
+            yield
+
+    def read_config(self) -> dict[str, Any]:
+        """config.json. Raises UsageError where it is missing, damaged, or of another format."""
+        try:
+            config = json.loads(self.config_path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise UsageError(
+                f"{self.path}: no trained model here (config.json is missing); train one with `nmt train`, or name its "
+                "directory with --model"
+            ) from None
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{self.config_path}: cannot be read ({error})") from None
+        found = config.get("format") if isinstance(config, dict) else None
+        if found != FORMAT:
+            raise UsageError(
+                f"{self.config_path}: format {found}, but this nmt reads format {FORMAT}; use the nmt it came from"
+            )
+        return dict(config)
+
+    def write_config(self, config: dict[str, Any]) -> None:
+        checkpoint.replace_text(self.config_path, json.dumps({"format": FORMAT} | config, indent=2) + "\n")
+
+    def read_vocabulary(self) -> Vocabulary:
+        try:
+            return Vocabulary(self.tokenizer_path.read_bytes())
+        except OSError as error:
+            raise UsageError(f"{self.tokenizer_path}: {error.strerror}; the model directory is incomplete") from None
+
+    def read_model(self, weights: Path) -> "Transformer":
+        """The model with the weights of this file: the directory's own, or a checkpoint's."""
+        from nmt.model.transformer import Transformer
+
+        try:
+            config = ModelConfig.model_validate(self.read_config().get("model"))
+        except ValidationError as error:
+            raise UsageError(f"{self.config_path}: [model] is damaged: {error.errors()[0]['msg']}") from None
+        if not weights.exists():
+            raise UsageError(
+                f"{weights}: no such file; training has saved nothing yet, or the model directory is incomplete"
+            )
+        model = Transformer(config, len(self.read_vocabulary()))
+        try:
+            model.load_state_dict(checkpoint.load_weights(weights))
+        except RuntimeError:
+            raise UsageError(f"{weights}: does not fit {self.config_path}; the two are of different models") from None
+        return model.eval()
+
+    def write_heldout(self, split: str, languages: tuple[str, str], pairs: Iterable[Pair]) -> None:
+        self.heldout.mkdir(exist_ok=True)
+        for language, side in zip(languages, zip(*pairs, strict=True), strict=True):
+            write_gz(self.heldout / f"{split}.{language}.gz", side)
+
+    def read_heldout(self, split: str) -> tuple[list[str], list[str]] | None:
+        """Raw source and target lines of `valid` or `test`, or None where the corpus had none."""
+        config = self.read_config()
+        paths = [self.heldout / f"{split}.{config[side]}.gz" for side in ("source", "target")]
+        if not paths[0].exists():
+            return None
+        source, target = (list(read_lines(path)) for path in paths)
+        return source, target
+
+    def log(self, event: dict[str, Any]) -> None:
+        """Add a line to metrics.jsonl."""
+        with self.metrics_path.open("a", encoding="utf-8", newline="\n") as file:
+            file.write(json.dumps(event) + "\n")
+
+    def cut_log(self, update: int) -> None:
+        """Drop the events after this update, which a resumed run will write again."""
+        if self.metrics_path.exists():
+            lines = self.metrics_path.read_text(encoding="utf-8").split("\n")
+            kept = [line for line in lines if line.endswith("}") and json.loads(line)["step"] <= update]
+            checkpoint.replace_text(self.metrics_path, "".join(line + "\n" for line in kept))
+
+
+def load_translator(
+    path: Path, device: str = "auto", precision: str = "auto", batch_tokens: int | None = None
+) -> "Translator":
+    """The translator of a model directory, or of a checkpoint folder inside one with that checkpoint's weights."""
+    from nmt.devices import find_device, find_precision
+    from nmt.translation.engine import TorchEngine
+    from nmt.translation.translator import BATCH_TOKENS, Translator
+
+    directory = ModelDirectory.containing(path)
+    where = find_device(device)
+    if precision == "auto" and where.type == "cpu":
+        precision = "fp32"  # short batches gain nothing from bf16, and fp32 gives the same text in any batch
+    model = directory.read_model(path / checkpoint.WEIGHTS).to(where)
+    engine = TorchEngine(model, find_precision(precision, where))
+    return Translator(engine, directory.read_vocabulary(), batch_tokens or BATCH_TOKENS)

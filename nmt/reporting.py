@@ -1,0 +1,67 @@
+"""What a person reads while nmt works: on stderr always, so that stdout carries results alone."""
+
+import sys
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+
+class Reporter:
+    """Plain lines, and on a terminal a progress bar below them. Quiet, it says nothing but warnings."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self.quiet = quiet
+        self.console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[status]}"),
+            TimeElapsedColumn(),
+            console=self.console,
+            transient=True,
+            disable=quiet or not self.console.is_terminal,
+        )
+
+    def __enter__(self) -> "Reporter":
+        self.bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.bar.stop()
+
+    @property
+    def on_terminal(self) -> bool:
+        return not self.bar.disable
+
+    def say(self, text: str) -> None:
+        if not self.quiet:
+            self._print(text)
+
+    def warn(self, text: str) -> None:
+        self._print(f"warning: {text}")
+
+    def _print(self, text: str) -> None:
+        if sys.stderr is not None:
+            self.console.print(text, markup=False)
+
+
+def duration(seconds: float) -> str:
+    """For a person: 40 s, 12 min, 3.5 h, 2.1 days."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 48 * 3600:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86400:.1f} days"
+
+
+def table(rows: list[tuple[str, Any]]) -> str:
+    """Lines of a label and its value, aligned."""
+    width = max(len(label) for label, _ in rows)
+    return "\n".join(f"  {label:<{width}}  {value}" for label, value in rows)

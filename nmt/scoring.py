@@ -1,0 +1,89 @@
+"""Scores to trust: sacreBLEU on detokenised text against raw references, always with its signature."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nmt.errors import UsageError
+from nmt.lines import decode_lines, read_lines, standard_input
+from nmt.reporting import Reporter
+
+
+@dataclass(frozen=True)
+class Score:
+    """A corpus score from 0 to 100, and everything needed to compute it again."""
+
+    metric: str
+    value: float
+    signature: str
+    lines: int
+    detail: str  # n-gram precisions and brevity
+
+    def __str__(self) -> str:
+        return f"{self.metric} {self.value:.2f} ({self.lines:,} lines) {self.signature}"
+
+
+def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], lowercase: bool = False) -> Score:
+    """Corpus BLEU of detokenised lines against one or more reference sets, each with a line for every hypothesis.
+
+    Raises UsageError where line counts differ or there is nothing to score: sacreBLEU's own interface would score the
+    shorter part, even with 100.
+    """
+    from sacrebleu.metrics import BLEU
+
+    for number, reference in enumerate(references, 1):
+        if len(reference) != len(hypotheses):
+            which = f"reference {number}" if len(references) > 1 else "the reference"
+            raise UsageError(
+                f"the hypothesis has {len(hypotheses):,} lines but {which} has {len(reference):,}: they must line up"
+            )
+    if not hypotheses:
+        raise UsageError("there are no lines to score")
+    metric = BLEU(lowercase=lowercase)
+    result = metric.corpus_score(list(hypotheses), [list(reference) for reference in references])
+    return Score("BLEU", result.score, str(metric.get_signature()), len(hypotheses), result.format(score_only=False))
+
+
+def score_files(hypotheses: Sequence[str], references: Sequence[Path], lowercase: bool) -> list[str]:
+    """A line of text for each hypothesis file (`-` is stdin) against the reference files."""
+    if not references:
+        raise UsageError("name what to score against with -r REFERENCE")
+    if hypotheses.count("-") > 1:
+        raise UsageError("standard input can be scored once only")
+    texts = [list(read_lines(path)) for path in references]
+    named = ", ".join(path.name for path in references)
+    lines = []
+    for name in hypotheses:
+        hypothesis = list(decode_lines(standard_input(), "standard input") if name == "-" else read_lines(Path(name)))
+        for path, text in zip(references, texts, strict=True):
+            if len(text) != len(hypothesis):
+                label = "standard input" if name == "-" else name
+                raise UsageError(
+                    f"{label} has {len(hypothesis):,} lines but {path} has {len(text):,}: they must line up"
+                )
+        lines.append(f"{name} against {named}: {bleu(hypothesis, texts, lowercase)}")
+    return lines
+
+
+def score_model(
+    model: Path, references: Sequence[Path], lowercase: bool, device: str | None, reporter: Reporter
+) -> list[str]:
+    """A line of text: the model's translations of its held-out test set, scored."""
+    from nmt.model_directory import ModelDirectory, load_translator
+
+    if references:
+        raise UsageError(
+            "-r REFERENCE needs a HYPOTHESIS file to score; without one the model's own test set is scored"
+        )
+    translator = load_translator(model, device or "auto")
+    directory = ModelDirectory.containing(model)
+    test = directory.read_heldout("test")
+    if test is None:
+        raise UsageError(
+            f"{model}: the model's corpus had no test set; score files with `nmt score HYPOTHESIS -r REFERENCE`"
+        )
+    source, reference = test
+    config = directory.read_config()
+    reporter.say(f"translating {len(source):,} test lines, {config['source']} to {config['target']}")
+    score = bleu(translator.translate(source), [reference], lowercase)
+    return [f"{config['data']['name']} test, {config['source']}-{config['target']}: {score}"]

@@ -1,0 +1,1 @@
+"""Training: loss, learning-rate schedule, the loop itself, and the checkpoints it leaves."""

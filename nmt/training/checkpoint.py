@@ -1,0 +1,164 @@
+"""Checkpoints: what a run needs to go on as if it had never stopped, written so that none is ever half there.
+
+A checkpoint is a folder, checkpoints/step-000300, with the weights (model.safetensors, the shared matrix once), Adam's moments
+(optimizer.pt) and how far the run had come (progress.json). It is written beside and renamed. Nothing in it is pickled but
+tensors, numbers, strings, lists and dicts, and it is read with `weights_only=True`.
+"""
+
+import json
+import os
+import shutil
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from nmt.errors import UsageError
+
+WEIGHTS = "model.safetensors"
+OPTIMIZER = "optimizer.pt"
+PROGRESS = "progress.json"
+
+
+@dataclass
+class Progress:
+    """How far a run has come. Order, dropout and learning rate follow from these numbers and the seed alone."""
+
+    update: int = 0  # updates done
+    epoch: int = 0
+    position: int = 0  # updates of this epoch done
+    validations: list[tuple[int, float | None]] = field(
+        default_factory=list
+    )  # (update, BLEU) of each validated checkpoint
+    # Since the last line of the log:
+    loss: float = 0.0  # summed over target tokens
+    target_tokens: int = 0
+    tokens: int = 0  # of both sides ...
+    cells: int = 0  # ... and with padding
+
+    @property
+    def best(self) -> int | None:
+        """The update whose checkpoint scored the highest BLEU, the first of equals."""
+        scored = [(bleu, -update) for update, bleu in self.validations if bleu is not None]
+        return -max(scored)[1] if scored else None
+
+
+def path_of(folder: Path, update: int) -> Path:
+    return folder / f"step-{update:06d}"
+
+
+def saved(folder: Path) -> list[int]:
+    """Updates that have a checkpoint here, in order."""
+    names = (path.name.removeprefix("step-") for path in folder.glob("step-*") if path.is_dir())
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def save(folder: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer, progress: Progress) -> Path:
+    """Write the checkpoint of this update, replacing one of the same number."""
+    final = path_of(folder, progress.update)
+    part = final.with_name(final.name + ".part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    save_weights(part / WEIGHTS, model.state_dict())
+    with (part / OPTIMIZER).open("wb") as file:
+        torch.save(optimizer.state_dict(), file)
+        file.flush()
+        os.fsync(file.fileno())
+    record(part, progress)
+    shutil.rmtree(final, ignore_errors=True)
+    part.rename(final)
+    return final
+
+
+def record(path: Path, progress: Progress) -> None:
+    """Write the progress of a checkpoint anew, as when its validation is done."""
+    replace_text(path / PROGRESS, json.dumps(asdict(progress), indent=1) + "\n")
+
+
+def restore(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
+    """Load a checkpoint into model and optimiser. Raises UsageError if it is damaged."""
+    model.load_state_dict(load_weights(path / WEIGHTS))
+    try:
+        optimizer.load_state_dict(torch.load(path / OPTIMIZER, map_location="cpu", weights_only=True))
+        progress = Progress(**json.loads((path / PROGRESS).read_text(encoding="utf-8")))
+        progress.validations = [(update, bleu) for update, bleu in progress.validations]
+        return progress
+    except Exception as error:  # torch.load raises half a dozen types for a torn file
+        raise UsageError(f"{path}: not a training state of this version, or damaged ({error})") from None
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a text file beside and rename, so that a reader finds the old one or the new one, whole."""
+    part = path.with_name(path.name + ".part")
+    with part.open("w", encoding="utf-8", newline="\n") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
+def save_weights(path: Path, weights: dict[str, Tensor]) -> None:
+    """Write weights beside and rename."""
+    part = path.with_name(path.name + ".part")
+    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}, part)
+    with part.open("rb") as file:
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
+def load_weights(path: Path) -> dict[str, Tensor]:
+    """The named tensors of a weights file. Raises UsageError if it is missing or damaged."""
+    try:
+        return dict(load_file(path))
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file") from None
+    except (SafetensorError, OSError, ValueError) as error:
+        raise UsageError(f"{path}: not a weights file, or damaged ({error})") from None
+
+
+def average(paths: list[Path]) -> dict[str, Tensor]:
+    """The mean of the checkpoints' weights (paper, section 6.1), summed in fp64."""
+    total: dict[str, Tensor] = {}
+    for path in paths:
+        for name, tensor in load_weights(path / WEIGHTS).items():
+            total[name] = total[name] + tensor.double() if name in total else tensor.double()
+    return {name: (tensor / len(paths)).float() for name, tensor in total.items()}
+
+
+def averaged(progress: Progress, count: int, ending: int | None = None) -> list[int]:
+    """The updates of the last `count` validated checkpoints, up to `ending` where it is given."""
+    updates = [update for update, _ in progress.validations if ending is None or update <= ending]
+    return updates[-count:]
+
+
+def tidy(folder: Path, progress: Progress, count: int) -> None:
+    """Delete what no resume and no average needs: the newest two and the best keep all, averaged ones their weights."""
+    best = progress.best
+    complete = {*saved(folder)[-2:], *([] if best is None else [best])}
+    weights = {*averaged(progress, count), *([] if best is None else averaged(progress, count, best))}
+    for update in saved(folder):
+        if update in complete:
+            continue
+        if update in weights:
+            (path_of(folder, update) / OPTIMIZER).unlink(missing_ok=True)
+        else:
+            shutil.rmtree(path_of(folder, update))
+
+
+def newest(folder: Path) -> Path | None:
+    """The newest checkpoint that holds training state."""
+    resumable = [path_of(folder, update) for update in saved(folder) if (path_of(folder, update) / OPTIMIZER).exists()]
+    return resumable[-1] if resumable else None
+
+
+def size(model: torch.nn.Module, count: int) -> int:
+    """Bytes that a run's checkpoints take on disk at the most, one being written included."""
+    weights = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
+    complete, averages = (
+        4,
+        2 * count,
+    )  # newest two, the best and the one being written; ending at the newest and the best
+    return weights * (3 * complete + averages + 1)

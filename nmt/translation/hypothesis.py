@@ -1,0 +1,38 @@
+"""What passes between text and search: the options going in, the hypotheses coming out, and the engine between them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """How to search (paper, section 6.1)."""
+
+    beam: int = 4  # live hypotheses a sentence; 1 is greedy search
+    length_penalty: float = 0.6  # alpha
+    n_best: int = 1  # hypotheses returned, the best first; at most `beam`
+    extra: int = 50  # a translation has at most so many pieces more than its source
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One translation as ids, without BOS or EOS."""
+
+    ids: list[int]
+    log_probability: float  # natural logarithm, EOS included
+    score: float  # log_probability / length_penalty(len(ids) + 1, alpha)
+    at_limit: bool  # ended because it was as long as it may be
+
+
+class Engine(Protocol):
+    """All that the translator knows of a model."""
+
+    def search(self, sources: Sequence[Sequence[int]], options: SearchOptions) -> list[list[Hypothesis]]:
+        """The n-best hypotheses of each source, given as ids without EOS. Every source has at least one id."""
+        ...
+
+
+def length_penalty(length: float, alpha: float) -> float:
+    """((5 + L) / 6)^alpha of Wu et al. 2016 (the paper's section 6.1), L counting EOS."""
+    return float(((5 + length) / 6) ** alpha)

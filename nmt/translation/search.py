@@ -1,0 +1,127 @@
+"""Beam search over ids: it knows no text and no layers, only a model that scores next tokens.
+
+    live: `beam` hypotheses a sentence, at first BOS alone; best: nothing
+    repeat:
+        score every next token of every live hypothesis
+        each live hypothesis may end here: keep it if it is among the best ended ones
+        extend: the `beam` best of all (live hypothesis, token) become the live ones
+        a sentence is done when even a live hypothesis that lost nothing more could not beat its best ended one
+
+A live hypothesis can only lose log-probability, and is divided by at most the penalty of the longest length allowed: that is
+the bound. Stopping any sooner, say at `beam` ended hypotheses, favours short translations.
+"""
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from nmt.data.vocabulary import BOS, EOS, FIRST_PIECE, PAD
+from nmt.translation.hypothesis import Hypothesis, SearchOptions, length_penalty
+
+NEVER = float("-inf")
+
+
+class Steps(Protocol):
+    """A model in the middle of decoding B sentences with N hypotheses, those of a sentence side by side."""
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """Add a token to each hypothesis: [N] -> logits of the next, [N, V]. The caller may overwrite them."""
+        ...
+
+    def reorder(self, rows: Tensor) -> None:
+        """Go on with these hypotheses [N'], rows of those held."""
+        ...
+
+    def keep(self, sentences: Tensor) -> None:
+        """Go on with these sentences [B'] alone; `reorder` follows with their hypotheses."""
+        ...
+
+
+class _Ended:
+    """The best ended hypotheses of each sentence, the best first: scores and log-probabilities [B, n], ids [B, n, T]."""
+
+    def __init__(self, sentences: int, n_best: int, longest: int, device: torch.device) -> None:
+        self.scores = torch.full((sentences, n_best), NEVER, device=device)
+        self.log_p = self.scores.clone()
+        self.ids = torch.full((sentences, n_best, longest), PAD, device=device)
+
+    def add(self, scores: Tensor, log_p: Tensor, ids: Tensor) -> None:
+        """Candidates [B, beam], [B, beam], [B, beam, T] compete with those held."""
+        if not (scores.amax(1) > self.scores[:, -1]).any():
+            return
+        self.scores, chosen = torch.cat([self.scores, scores], 1).topk(self.scores.size(1))
+        self.log_p = torch.cat([self.log_p, log_p], 1).gather(1, chosen)
+        self.ids = torch.cat([self.ids, ids], 1).gather(1, chosen.unsqueeze(2).expand(-1, -1, ids.size(2)))
+
+    def keep(self, sentences: Tensor) -> None:
+        self.scores, self.log_p, self.ids = self.scores[sentences], self.log_p[sentences], self.ids[sentences]
+
+    def hypotheses(self, sentence: int, limit: int) -> list[Hypothesis]:
+        found = []
+        for score, log_p, ids in zip(self.scores[sentence], self.log_p[sentence], self.ids[sentence], strict=True):
+            if score > NEVER:
+                pieces = ids[ids != PAD].tolist()
+                found.append(Hypothesis(pieces, float(log_p), float(score), len(pieces) == limit))
+        return found
+
+
+def beam_search(steps: Steps, limits: Tensor, options: SearchOptions) -> list[list[Hypothesis]]:
+    """The n-best hypotheses of each of B sentences, given the pieces that each may have at most: `limits` [B].
+
+    At its limit a hypothesis must end, so that every one returned ends with EOS and its score is the model's own. Ids that
+    never stand for text are not emitted, and EOS is not the first token. Nothing is renormalised for what is forbidden.
+    """
+    device, beam, alpha = limits.device, options.beam, options.length_penalty
+    longest = int(limits.max())
+    results: list[list[Hypothesis]] = [[] for _ in limits]
+    sentences = torch.arange(len(limits), device=device)  # those still searched
+    bounds = torch.tensor([length_penalty(limit + 1, alpha) for limit in limits.tolist()], device=device)
+    ended = _Ended(len(limits), options.n_best, longest, device)
+    live_p = torch.zeros(len(limits), 1, device=device)  # log-probabilities [B, width]; width grows from 1 to beam
+    live_ids = torch.full((len(limits), 1, longest), PAD, device=device)
+    tokens = torch.full((len(limits),), BOS, device=device)
+    for length in range(1, longest + 2):  # of what ends at this step, EOS included
+        logits = steps.step(tokens)
+        normaliser = logits.logsumexp(1, keepdim=True)
+        end_logits = logits[:, EOS : EOS + 1].clone()
+        logits[:, :FIRST_PIECE] = NEVER  # padding, unknown, BOS, EOS and the reserved ids
+        best_logits, best_tokens = logits.topk(min(beam, logits.size(1)), 1)
+        width = live_p.size(1)
+
+        # End here.
+        if length > 1:
+            end_p = live_p + (end_logits - normaliser).view(-1, width)
+            if beam == 1:  # greedy search ends where EOS is the likeliest token, or must be taken
+                greedy_end = (end_logits >= best_logits[:, :1]) | (length > limits).unsqueeze(1)
+                end_p = end_p.masked_fill(~greedy_end, NEVER)
+            ended.add(end_p / length_penalty(length, alpha), end_p, live_ids)
+
+        # Extend: the best of each hypothesis's best.
+        extended = (live_p.view(-1, 1) + best_logits - normaliser).view(len(live_p), -1)
+        live_p, chosen = extended.topk(min(beam, extended.size(1)), 1)
+        tokens = best_tokens.view(len(live_p), -1).gather(1, chosen)
+        parents = chosen // best_tokens.size(1)
+
+        # A sentence is done where nothing live can win.
+        worst = ended.scores[:, -1]
+        done = (worst >= live_p[:, 0] / bounds) | (length > limits)
+        if beam == 1:
+            done |= worst > NEVER
+        rows = parents + width * torch.arange(len(parents), device=device).unsqueeze(1)
+        if done.any():
+            for i in done.nonzero().flatten().tolist():
+                results[int(sentences[i])] = ended.hypotheses(i, int(limits[i]))
+            if done.all():
+                break
+            going = (~done).nonzero().flatten()
+            steps.keep(going)
+            ended.keep(going)
+            sentences, limits, bounds = sentences[going], limits[going], bounds[going]
+            live_p, live_ids, tokens, parents, rows = (x[going] for x in (live_p, live_ids, tokens, parents, rows))
+        if beam > 1 or len(rows) < len(done):
+            steps.reorder(rows.flatten())
+            live_ids = live_ids.gather(1, parents.unsqueeze(2).expand(-1, -1, longest))
+        live_ids[:, :, length - 1] = tokens
+        tokens = tokens.flatten()
+    return results

@@ -116,8 +116,8 @@ class ModelDirectory:
 
     def write_heldout(self, split: str, languages: tuple[str, str], pairs: Iterable[Pair]) -> None:
         self.heldout.mkdir(exist_ok=True)
-        for language, side in zip(languages, zip(*pairs, strict=True), strict=True):
-            write_gz(self.heldout / f"{split}.{language}.gz", side)
+        for side, language in enumerate(languages):
+            write_gz(self.heldout / f"{split}.{language}.gz", (pair[side] for pair in pairs))
 
     def read_heldout(self, split: str) -> tuple[list[str], list[str]] | None:
         """Raw source and target lines of `valid` or `test`, or None where the corpus had none."""

@@ -69,7 +69,7 @@ def train(
         corpus = corpora.load(data, *languages)
         for note in corpus.notes:
             reporter.say(note)
-        name, model_config, config = _choose(corpus, preset, toml, flags)
+        name, model_config, config = _choose(corpus, data, preset, toml, flags)
         reporter.say(f"preset {name}: {find_preset(name).source}")
         run = _Run(directory, corpus, model_config, config, reporter)
         if directory.exists():
@@ -80,11 +80,11 @@ def train(
 
 
 def _choose(
-    corpus: Corpus, preset: str | None, toml: Path | None, flags: dict[str, Any]
+    corpus: Corpus, data: str, preset: str | None, toml: Path | None, flags: dict[str, Any]
 ) -> tuple[str, ModelConfig, TrainingConfig]:
     """Preset, model and training settings; the preset chosen by the pairs that cleaning keeps, where none is named."""
-    if preset is None and corpus.name in ("wmt14", "demo"):
-        preset = {"wmt14": "base", "demo": "demo"}[corpus.name]
+    if preset is None:
+        preset = {"wmt14": "base", "demo": "demo"}.get(data)
     if preset is None:
         _, config = settle(find_preset("base"), toml, flags)
         preset = preset_for(sum(1 for _ in usable(corpus.train, config, CleaningReport())))

@@ -7,6 +7,7 @@ passes through without being held; only counting, cleaning and the choice of wha
 import hashlib
 import heapq
 import os
+import re
 import sys
 import urllib.error
 import urllib.request
@@ -27,6 +28,7 @@ NAMES = {"train": ("train",), "valid": ("valid", "validation", "dev"), "test": (
 WMT14 = ("wmt/wmt14", "de-en")
 WMT14_COUNTS = {"train": 4_508_785, "valid": 3_000, "test": 3_003}
 HELD_OUT = 1_000  # pairs held out of train where a split is missing, or 5% if that is less
+LANGUAGE = re.compile(r"(?!(?:tsv|csv|txt)$)[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")  # en, pt-BR, zh_Hans
 FEWEST = 1_000  # below so many training pairs, none is held out
 
 
@@ -94,13 +96,15 @@ def load(data: str, source: str, target: str) -> Corpus:
                 )
         return corpus
     path, _, config = data.partition(":")
-    if Path(data).exists():
+    if os.path.exists(data):  # unlike Path.exists, false for a name too long to be one
         path, config = data, ""
-    if Path(path).is_dir():
+    if path and os.path.isdir(path):
         of_text = any(_text_files(Path(path)))
+        if not of_text and os.path.exists(table := os.path.join(path, "train.tsv")):
+            raise UsageError(f"{table}: tables are not read; make train.{source} and train.{target} of its columns")
         readers = _folder(Path(path), source, target) if of_text else _hub(path, config, source, target)
         return _assemble(Path(path).resolve().name, source, target, readers)
-    if Path(path).exists():
+    if os.path.exists(path):
         raise UsageError(f"--data {data}: a file; name the folder that holds train.{source} and train.{target}")
     if path.count("/") != 1 or path.startswith((".", "/")):
         raise UsageError(f"--data {data}: no such folder (nor 'wmt14', 'demo', or owner/name of a data set on the hub)")
@@ -148,7 +152,7 @@ def _text_files(folder: Path) -> Iterator[tuple[str, str, Path]]:
     splits = {name: split for split, names in NAMES.items() for name in names}
     for path in sorted(folder.iterdir()):
         stem, _, language = path.name.removesuffix(".gz").partition(".")
-        if stem in splits and language.isalpha() and language not in ("tsv", "jsonl", "json", "csv", "parquet", "txt"):
+        if stem in splits and LANGUAGE.fullmatch(language):
             yield splits[stem], language, path
 
 
@@ -211,8 +215,9 @@ def _hub(path: str, config: str, source: str, target: str) -> dict[str, Callable
             "or --data FOLDER with your own train.en and train.de"
         ) from None
     except (datasets.exceptions.DatasetsError, FileNotFoundError, ValueError, OSError) as error:
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UsageError(f"--data {label}: no data set that can be read here: {first}") from None
+        said = " ".join(str(error).split("Example of usage")[0].split()) or type(error).__name__
+        hint = f"; name one as --data {path}:CONFIG" if "Config name is missing" in said else ""
+        raise UsageError(f"--data {label}: no data set that can be read here: {said}{hint}") from None
     readers = {}
     for split, names in NAMES.items():
         if name := next((name for name in names if name in loaded), None):
@@ -236,14 +241,17 @@ def _hub_answers(path: str) -> bool:
 
 def _row_reader(rows: Any, label: str, source: str, target: str) -> Callable[[], Iterator[Pair]]:
     feature = rows.features.get("translation")
-    found = list(getattr(feature, "languages", None) or feature or rows.column_names)
+    languages = getattr(feature, "languages", feature)  # Translation, or a mapping of language to text
+    nested = isinstance(languages, (list, tuple, dict))
+    found = list(languages if nested else rows.column_names)
     if missing := [language for language in (source, target) if language not in found]:
         raise UsageError(f"--data {label}: no text in '{missing[0]}'; languages found: {', '.join(map(str, found))}")
 
     def read() -> Iterator[Pair]:
         for row in rows:
-            pair = row["translation"] if feature else row
-            yield pair[source] or "", pair[target] or ""
+            pair = row["translation"] if nested else row
+            left, right = ((pair[language] or "").replace("\n", " ") for language in (source, target))
+            yield left, right
 
     return read
 
@@ -262,6 +270,7 @@ def _assemble(name: str, source: str, target: str, readers: dict[str, Callable[[
     elif missing:
         share = min(HELD_OUT, train.count // 20)
         chosen = _held_out(train, share * len(missing))
+        share = len(chosen) // len(missing)  # less where the same sources recur
         for number, split in enumerate(missing):
             splits[split] = _measure(_held_out_reader(train, set(chosen[number * share : (number + 1) * share])))
         train = _measure(_rest_reader(train, set(chosen)))
@@ -283,9 +292,13 @@ def _digest(text: str) -> bytes:
 
 
 def _held_out(train: Split, count: int) -> list[bytes]:
-    """Digests of the sources to hold out: the smallest ones, so that every run on the same text chooses the same."""
+    """Digests of the sources to hold out: the smallest ones, so that every run on the same text chooses the same.
+
+    At most a tenth of the different sources, for they may be few.
+    """
     full = (source for source, target in train if not (is_blank(source) or is_blank(target)))
-    return heapq.nsmallest(count, set(map(_digest, full)))
+    digests = set(map(_digest, full))
+    return heapq.nsmallest(min(count, len(digests) // 10), digests)
 
 
 def _held_out_reader(train: Split, chosen: set[bytes]) -> Callable[[], Iterator[Pair]]:

@@ -23,6 +23,7 @@ LONGEST = 2_000  # characters; longer lines are learned from in slices, for Sent
 # sample, the most frequent first, as far as half the vocabulary. All others are spelled in bytes.
 SIGNS = "".join(map(chr, range(0x21, 0x7F)))
 RARE = 1e-6
+SENTENCEPIECES_OWN = "\u2581\u2585"  # it skips lines that hold the second, and takes neither as a required character
 
 
 class Vocabulary:
@@ -44,7 +45,7 @@ class Vocabulary:
         return int(self._processor.GetPieceSize())
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a line's pieces, without BOS or EOS. Empty for white space alone."""
+        """The ids of a line's pieces, without BOS or EOS."""
         return list(self._processor.encode(clean(text)))
 
     def encode_all(self, texts: Sequence[str]) -> list[np.ndarray]:
@@ -80,9 +81,9 @@ def learn(pairs: Iterable[tuple[str, str]], count: int, size: int, seed: int) ->
             sentence_iterator=iter(sample),
             model_writer=model,
             model_type="bpe",
-            vocab_size=size,
+            vocab_size=max(size, FIRST_PIECE),  # below it, the special ids alone would not fit
             hard_vocab_limit=False,
-            character_coverage=0.98,  # the least it takes; required_chars decides
+            character_coverage=0.98,  # the least it takes, so that required_chars decides for all but rare letters
             required_chars=_alphabet(sample, size // 2),
             byte_fallback=True,
             normalization_rule_name="identity",
@@ -110,7 +111,7 @@ def _sample(pairs: Iterable[tuple[str, str]], count: int, seed: int) -> Iterator
         chosen[:] = False
         chosen[np.random.default_rng(seed).choice(count, SAMPLE, replace=False)] = True
     for pair in itertools.compress(pairs, chosen):
-        for text in map(clean, pair):
+        for text in (clean(side).replace("\u2585", " ") for side in pair):
             yield from (text[start : start + LONGEST] for start in range(0, len(text), LONGEST))
 
 
@@ -120,7 +121,7 @@ def _alphabet(sample: list[str], most: int) -> str:
         counts.update(text)
     least = RARE * counts.total()
     common = [character for character, n in counts.most_common(most) if n >= least and character != " "]
-    return SIGNS + "".join(character for character in common if character not in SIGNS + "\u2581")
+    return SIGNS + "".join(character for character in common if character not in SIGNS + SENTENCEPIECES_OWN)
 
 
 def _needed(message: str) -> str:

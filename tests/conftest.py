@@ -1,0 +1,89 @@
+"""What many tests share: the command line as a real process, and a small model trained once a session."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import torch
+
+from nmt.data.corpus import demo_folder
+from nmt.data.vocabulary import Vocabulary, learn
+from nmt.lines import read_lines
+
+Nmt = Callable[..., subprocess.CompletedProcess[bytes]]
+
+# A few seconds of training that a model overfits: 200 pairs of the demo corpus.
+RECIPE = """
+[model]
+layers = 2
+d_model = 64
+heads = 4
+d_ff = 128
+dropout = 0.0
+
+[training]
+steps = 400
+tokens_per_update = 1000
+warmup = 100
+vocab_size = 600
+validate_every = 200
+average = 2
+precision = "fp32"
+"""
+
+
+def run_nmt(
+    *arguments: str | Path, stdin: bytes = b"", cwd: Path | None = None, **env: str
+) -> subprocess.CompletedProcess[bytes]:
+    """`nmt` with these arguments as a process of its own; an `env` value of "" removes the variable."""
+    environment = {name: value for name, value in (os.environ | env).items() if value}
+    command = [sys.executable, "-m", "nmt", *map(str, arguments)]
+    return subprocess.run(command, input=stdin, capture_output=True, cwd=cwd, env=environment, timeout=300, check=False)
+
+
+@pytest.fixture(scope="session")
+def nmt() -> Nmt:
+    return run_nmt
+
+
+@pytest.fixture(scope="session")
+def demo_pairs() -> list[tuple[str, str]]:
+    """The first 2,000 training pairs of the demo corpus."""
+    folder = demo_folder()
+    return list(islice(zip(*(read_lines(folder / f"train.{side}.gz") for side in ("en", "de")), strict=True), 2_000))
+
+
+@pytest.fixture(scope="session")
+def vocabulary(demo_pairs: list[tuple[str, str]]) -> Vocabulary:
+    return learn(demo_pairs, len(demo_pairs), 600, seed=1)
+
+
+def write_corpus(folder: Path, **splits: list[tuple[str, str]]) -> Path:
+    """A folder of text: train.en, train.de and so on."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, pairs in splits.items():
+        for side, language in enumerate(("en", "de")):
+            text = "".join(pair[side] + "\n" for pair in pairs)
+            (folder / f"{split}.{language}").write_text(text, encoding="utf-8", newline="\n")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def overfitted(demo_pairs: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model directory trained by the real command on 200 pairs, whose valid and test text are 100 of the same."""
+    root = tmp_path_factory.mktemp("overfitted")
+    pairs = demo_pairs[:200]
+    data = write_corpus(root / "tiny-corpus", train=pairs, valid=pairs[:100], test=pairs[100:])
+    (root / "recipe.toml").write_text(RECIPE)
+    done = run_nmt("train", "--data", data, "--config", root / "recipe.toml", "-m", root / "model", "--preset", "tiny")
+    assert done.returncode == 0, done.stderr.decode()
+    return root / "model"
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)

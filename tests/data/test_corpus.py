@@ -1,0 +1,374 @@
+"""Where pairs come from: folders of text, faults of their files, what is held out, what cleaning drops and counts."""
+
+import gzip
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from nmt import runs
+from nmt.config import TrainingConfig
+from nmt.data.corpus import CleaningReport, Corpus, Pair, load, usable
+from nmt.data.prepared import prepare
+from nmt.data.vocabulary import Vocabulary
+from nmt.errors import UsageError
+from nmt.lines import is_blank
+from nmt.reporting import Reporter
+from tests.conftest import write_corpus
+
+PAIRS = [("one", "eins"), ("two", "zwei"), ("three", "drei")]
+MINIMAL = "[model]\nlayers = 1\nd_model = 8\nheads = 2\n[training]\nsteps = 1\n"
+
+
+def write(folder: Path, **files: bytes) -> Path:
+    """A folder of files, named with _ for the dots; a name that ends in _gz is packed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        packed = gzip.compress(content) if name.endswith("_gz") else content
+        (folder / name.replace("_", ".")).write_bytes(packed)
+    return folder
+
+
+def side(pairs: Sequence[Pair], number: int) -> bytes:
+    return "".join(pair[number] + "\n" for pair in pairs).encode()
+
+
+def numbered(count: int) -> list[Pair]:
+    return [(f"sentence {number}", f"Satz {number}") for number in range(count)]
+
+
+def splits(corpus: Corpus) -> list[list[Pair]]:
+    return [list(split) if split else [] for split in (corpus.train, corpus.valid, corpus.test)]
+
+
+def complaint(data: Path | str, source: str = "en", target: str = "de") -> str:
+    """The one line that this corpus is refused with."""
+    with pytest.raises(UsageError) as error:
+        load(str(data), source, target)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+# What is read.
+
+
+@pytest.mark.parametrize("valid", ["valid", "validation", "dev"])
+def test_a_folder_of_text_is_three_splits(tmp_path: Path, valid: str) -> None:
+    """Plain and packed files make the same pairs, and `valid` goes by three names."""
+    files = {"train_en": side(PAIRS, 0), "train_de_gz": side(PAIRS, 1), "test_en_gz": b"t\n", "test_de": b"T\n"}
+    files |= {f"{valid}_en": b"v\nw\n", f"{valid}_de": b"V\nW\n"}
+    corpus = load(str(write(tmp_path / "mine", **files)), "en", "de")
+    assert splits(corpus) == [PAIRS, [("v", "V"), ("w", "W")], [("t", "T")]]
+    assert [split.count for split in (corpus.train, corpus.valid, corpus.test) if split] == [3, 2, 1]
+    assert (corpus.name, corpus.notes) == ("mine", ())
+
+
+def test_a_split_can_be_read_again(tmp_path: Path) -> None:
+    """Iterating a split twice gives all of it twice, for learning, cleaning and epochs each read it anew."""
+    train = load(str(write_corpus(tmp_path, train=PAIRS)), "en", "de").train
+    assert list(train) == list(train) == PAIRS
+
+
+def test_swapped_languages_reverse_the_pairs(tmp_path: Path) -> None:
+    """`--source de --target en` on the same folder is the same text the other way round, and known as another."""
+    folder = str(write_corpus(tmp_path, train=PAIRS))
+    forth, back = load(folder, "en", "de"), load(folder, "de", "en")
+    assert list(back.train) == [(target, source) for source, target in PAIRS]
+    assert forth.train.sha256 != back.train.sha256
+
+
+def test_two_of_many_languages_are_read(tmp_path: Path) -> None:
+    """A folder in several languages serves every pair of them, and other files in it are left alone."""
+    files = {"train_en": b"a\n", "train_de": b"b\n", "train_fr": b"c\n", "README_md": b"x\n", "train_log_txt": b"y\n"}
+    folder = str(write(tmp_path, **files))
+    assert list(load(folder, "fr", "de").train) == [("c", "b")]
+
+
+@pytest.mark.parametrize("code", ["pt-BR", "zh_Hans", "sr-Latn-RS"])
+def test_language_codes_may_have_subtags(tmp_path: Path, code: str) -> None:
+    """Any language pair can be trained, so region and script are part of a code."""
+    (tmp_path / "train.en").write_text("a\n")
+    (tmp_path / f"train.{code}").write_text("b\n")
+    assert list(load(str(tmp_path), "en", code).train) == [("a", "b")]
+
+
+def test_the_fingerprint_is_of_the_text(tmp_path: Path) -> None:
+    """Packing, CRLF and a byte order mark do not change a corpus; another character or line break does."""
+
+    def fingerprint(name: str, **files: bytes) -> str:
+        return load(str(write(tmp_path / name, **files)), "en", "de").train.sha256
+
+    plain = fingerprint("plain", train_en=b"a b\nc\n", train_de=b"A\nC\n")
+    assert fingerprint("windows", train_en_gz=b"\xef\xbb\xbfa b\r\nc", train_de=b"A\r\nC\r\n") == plain
+    assert fingerprint("changed", train_en=b"a b\nc\n", train_de=b"A\nc\n") != plain
+    assert fingerprint("moved", train_en=b"a b\nc\n", train_de=b"A\nC \n") != plain
+
+
+def test_separators_inside_lines_do_not_shift_the_pairs(tmp_path: Path) -> None:
+    """Seven lines by LF are seven pairs, whatever else in them other readers take for a line break."""
+    source = "Good\u2028morning.\nA\u0085B\nC\x0bD\nE\x0cF\nG\x1cH\nprice\r list\nlast\n"
+    target = "Guten Morgen.\nA B\nC D\nE F\nG H\nPreisliste\nletzte\n"
+    train = load(str(write(tmp_path, train_en=source.encode(), train_de=target.encode())), "en", "de").train
+    assert train.count == 7
+    assert list(train)[5:] == [("price\r list", "Preisliste"), ("last", "letzte")]
+
+
+# What is refused.
+
+
+def test_a_wrong_language_lists_those_found(tmp_path: Path) -> None:
+    """A language without training text is refused with its option and the languages that are there."""
+    folder = write_corpus(tmp_path, train=PAIRS, valid=PAIRS)
+    (folder / "valid.fr").write_text("x\n")
+    for languages, option in ((("en", "fr"), "--target fr"), (("fr", "de"), "--source fr")):
+        message = complaint(folder, *languages)
+        assert option in message
+        assert message.endswith("languages found: de, en")
+
+
+def test_a_language_is_no_pair_with_itself(tmp_path: Path) -> None:
+    """`--source en --target en` is refused, for it would train a copier."""
+    assert "same language" in complaint(write_corpus(tmp_path, train=PAIRS), "en", "en")
+
+
+@pytest.mark.parametrize("twin", ["train_de_gz", "valid_de", "dev_de_gz"])
+def test_the_same_side_twice_is_refused(tmp_path: Path, twin: str) -> None:
+    """Two files for one side are refused by name, for either could be meant."""
+    folder = write_corpus(tmp_path, train=PAIRS, validation=PAIRS)
+    write(folder, **{twin: b"x\n"})
+    message = complaint(folder)
+    assert twin.replace("_", ".") in message
+    assert ("validation.de" if "train" not in twin else "train.de") in message
+
+
+def test_a_side_without_its_counterpart_is_refused(tmp_path: Path) -> None:
+    """A validation file in one of the two languages alone is named, not passed over."""
+    folder = write_corpus(tmp_path, train=PAIRS)
+    (folder / "dev.en").write_text("x\n")
+    assert "dev.en has no counterpart" in complaint(folder)
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+@pytest.mark.parametrize("longer", ["en", "de"])
+def test_sides_of_different_length_are_refused(tmp_path: Path, split: str, longer: str) -> None:
+    """Loading stops with both names, both counts and the first line that stands alone, so before any work."""
+    folder = write_corpus(tmp_path, train=PAIRS, test=PAIRS)
+    with (folder / f"{split}.{longer}").open("a") as file:
+        file.write("four\nfive\n")
+    message = complaint(folder)
+    counts = {"en": 3, "de": 3} | {longer: 5}
+    for language, count in counts.items():
+        assert f"{folder / split}.{language} has {count}" in message
+    assert "line 4 has no counterpart" in message
+
+
+@pytest.mark.parametrize("split", ["train", "valid"])
+def test_invalid_utf8_is_found_on_loading(tmp_path: Path, split: str) -> None:
+    """A Latin-1 byte in any split stops the run before any work, with file and line."""
+    folder = write_corpus(tmp_path, train=PAIRS, valid=PAIRS)
+    (folder / f"{split}.de").write_bytes(b"eins\nzw\xe9i\ndrei\n")
+    assert f"{split}.de, line 2: not UTF-8" in complaint(folder)
+
+
+@pytest.mark.parametrize("data", ["train.en", "nowhere", "./no/where", "/no/where", "a/b/c", "", "x" * 300])
+def test_data_that_is_none_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: str) -> None:
+    """A file, a missing folder, nothing at all and a name too long for one are each one sentence about --data."""
+    monkeypatch.chdir(write_corpus(tmp_path, train=PAIRS))
+    assert complaint(data).startswith(f"--data {data}")
+
+
+def test_a_file_points_to_its_folder(tmp_path: Path) -> None:
+    """`--data train.en` says which folder and files are asked for."""
+    message = complaint(write_corpus(tmp_path, train=PAIRS) / "train.en")
+    assert "name the folder that holds train.en and train.de" in message
+
+
+# What is held out.
+
+
+@pytest.mark.parametrize(("count", "share"), [(1_000, 50), (1_019, 50), (1_020, 51), (20_500, 1_000)])
+def test_missing_splits_are_held_out(tmp_path: Path, count: int, share: int) -> None:
+    """Without valid and test, 5% of the pairs but at most 1,000 become each, leave train, and it is said."""
+    pairs = numbered(count)
+    corpus = load(str(write_corpus(tmp_path, train=pairs)), "en", "de")
+    train, valid, test = splits(corpus)
+    assert (len(train), len(valid), len(test)) == (count - 2 * share, share, share)
+    assert sorted(train + valid + test) == sorted(pairs)
+    assert [split.count for split in (corpus.train, corpus.valid, corpus.test) if split] == [len(train), share, share]
+    assert f"{share:,} pairs each for valid and test" in corpus.notes[0]
+
+
+def test_a_given_split_is_left_as_it_is(tmp_path: Path) -> None:
+    """Where test alone is missing, test alone is held out."""
+    corpus = load(str(write_corpus(tmp_path, train=numbered(1_000), valid=PAIRS)), "en", "de")
+    assert [len(split) for split in splits(corpus)] == [950, 3, 50]
+    assert corpus.valid is not None
+    assert list(corpus.valid) == PAIRS
+
+
+def test_small_corpora_are_not_cut(tmp_path: Path) -> None:
+    """Below 1,000 pairs nothing is held out, and it is said."""
+    pairs = numbered(999)
+    corpus = load(str(write_corpus(tmp_path, train=pairs)), "en", "de")
+    assert splits(corpus) == [pairs, [], []]
+    assert (corpus.valid, corpus.test) == (None, None)
+    assert "no valid or test text" in corpus.notes[0]
+    assert "1,000" in corpus.notes[0]
+
+
+def test_the_held_out_pairs_depend_on_the_text_alone(tmp_path: Path) -> None:
+    """Another run, another folder and another order of the lines hold out the same pairs."""
+    pairs = numbered(2_000)
+    shuffled = random.Random(5).sample(pairs, len(pairs))
+    first, second, third = (
+        [set(split) for split in splits(load(str(write_corpus(tmp_path / name, train=text)), "en", "de"))]
+        for name, text in (("one", pairs), ("two", pairs), ("three", shuffled))
+    )
+    assert first == second == third
+
+
+def test_no_source_is_in_two_splits(tmp_path: Path) -> None:
+    """A source with several translations is wholly out of train once held out, and held out once."""
+    pairs = [(source, f"{target} {version}") for version in range(3) for source, target in numbered(1_000)]
+    train, valid, test = splits(load(str(write_corpus(tmp_path, train=pairs)), "en", "de"))
+    sources = [{source for source, _ in split} for split in (train, valid, test)]
+    assert [len(valid), len(test)] == [len(sources[1]), len(sources[2])] == [150, 150]
+    assert sum(map(len, sources)) == len(set.union(*sources)) == 1_000
+    assert len(train) == 3 * len(sources[0])
+
+
+def test_blank_pairs_are_not_held_out(tmp_path: Path) -> None:
+    """A test set holds no pair with a blank side, though the corpus is full of them."""
+    pairs = numbered(1_000)
+    holey = [(("" if n % 3 == 1 else s), ("\u200b" if n % 3 == 2 else t)) for n, (s, t) in enumerate(pairs)]
+    _, valid, test = splits(load(str(write_corpus(tmp_path, train=holey)), "en", "de"))
+    assert [len(valid), len(test)] == [50, 50]
+    assert not any(is_blank(text) for pair in valid + test for text in pair)
+
+
+# What is dropped.
+
+
+def cleaned(pairs: list[Pair], vocabulary: Vocabulary, **settings: bool) -> tuple[CleaningReport, int]:
+    """The report of both filters, and the number of pairs that came through them."""
+    config, report = TrainingConfig.model_validate(settings), CleaningReport()
+    return report, len(prepare(usable(pairs, config, report), vocabulary, config, report))
+
+
+NOISY = [
+    ("Hello .", "Hallo ."),
+    ("", "Leer ."),
+    ("Good day .", "\u00a0\u200b"),
+    ("x", "word " * 20),
+    ("Same line .", "Same line ."),
+    ("word " * 900, "Wort " * 900),
+    ("Hello .", "Hallo ."),
+    ("before\x00after", "vorher\tnachher"),
+]
+ALWAYS = {
+    "with an empty source": 1,
+    "with an empty target": 1,
+    "over 256 pieces": 1,
+    "with a length ratio over 3": 1,
+}
+
+
+@pytest.mark.parametrize(
+    ("settings", "more"),
+    [
+        ({}, {}),
+        ({"drop_identical": True}, {"with identical sides": 1}),
+        ({"drop_duplicates": True}, {"seen before": 1}),
+        ({"drop_identical": True, "drop_duplicates": True}, {"with identical sides": 1, "seen before": 1}),
+    ],
+)
+def test_each_dropped_pair_is_counted_under_its_reason(
+    vocabulary: Vocabulary, settings: dict[str, bool], more: dict[str, int]
+) -> None:
+    """Read is kept plus dropped, by reason; identical sides and repetitions are dropped on request alone."""
+    report, kept = cleaned(NOISY, vocabulary, **settings)
+    assert dict(report.dropped) == ALWAYS | more
+    assert (report.read, report.kept) == (8, kept) == (8, 4 - len(more))
+    assert report.control_characters == 1
+
+
+def test_dropping_is_of_the_pair(vocabulary: Vocabulary) -> None:
+    """The pairs around a dropped one stay together."""
+    pairs = [("a", "A"), ("", "x"), ("b", "B"), ("x", ""), ("c", "C")]
+    config = TrainingConfig()
+    assert list(usable(pairs, config, CleaningReport())) == [("a", "A"), ("b", "B"), ("c", "C")]
+    prepared = prepare(usable(pairs, config, CleaningReport()), vocabulary, config, CleaningReport())
+    sides = prepared.source, prepared.target
+    texts = [tuple(vocabulary.decode(side[number].tolist()) for side in sides) for number in range(len(prepared))]
+    assert texts == [("a", "A"), ("b", "B"), ("c", "C")]
+
+
+def test_a_repetition_is_of_both_sides() -> None:
+    """A source with another translation, and a target of another source, are no duplicates."""
+    pairs = [("a", "A"), ("a", "B"), ("c", "A"), ("a", "A")]
+    assert list(usable(pairs, TrainingConfig(drop_duplicates=True), CleaningReport())) == pairs[:3]
+
+
+def test_the_report_reads_as_one_line(vocabulary: Vocabulary) -> None:
+    """What a person sees holds what was read, kept and dropped, the reasons, and the control characters."""
+    report, _ = cleaned([*NOISY, ("", "y")], vocabulary)
+    assert str(report) == (
+        "read 9 pairs, kept 4, dropped 5: 2 with an empty source, 1 with an empty target, "
+        "1 with a length ratio over 3, 1 over 256 pieces; control characters became spaces in 1"
+    )
+    assert str(CleaningReport(read=1_000)) == "read 1,000 pairs, kept 1,000, dropped 0"
+
+
+# What a run makes of it.
+
+
+def begin(folder: Path, data: Path, capsys: pytest.CaptureFixture[str], preset: str | None = None) -> str:
+    """What one update of training on the folder says."""
+    (folder / "minimal.toml").write_text(MINIMAL)
+    flags = {"device": "cpu", "precision": "fp32"}
+    languages = ("en", "de")
+    runs.train(folder / "model", str(data), languages, preset, folder / "minimal.toml", flags, False, "nmt", Reporter())
+    return capsys.readouterr().err
+
+
+def test_a_run_on_no_pairs_stops(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where cleaning leaves nothing, the run ends with one sentence, after the table that says why."""
+    data = write_corpus(tmp_path / "data", train=[("x", "word " * 20)] * 5)
+    with pytest.raises(UsageError, match="no training pair is left"):
+        begin(tmp_path, data, capsys)
+    assert "kept 0, dropped 5: 5 with a length ratio over 3" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["demo", "wmt14"])
+def test_a_folder_is_not_taken_for_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    """A user's folder that is called `demo` or `wmt14` gets the recipe of its size, as any other folder."""
+    said = begin(tmp_path, write_corpus(tmp_path / name, train=PAIRS), capsys)
+    assert "preset tiny" in said
+
+
+def test_an_empty_validation_file_is_no_validation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Empty files for valid and test do not end a run."""
+    data = write_corpus(tmp_path / "data", train=PAIRS, valid=[], test=[])
+    assert "done after" in begin(tmp_path, data, capsys)
+
+
+# The embedded corpus.
+
+
+def test_the_demo_corpus_is_whole() -> None:
+    """About 20,000 training pairs and 500 each for valid and test, none blank, in both directions."""
+    corpus = load("demo", "en", "de")
+    train, valid, test = splits(corpus)
+    assert 19_000 <= len(train) <= 21_000
+    assert [len(valid), len(test)] == [500, 500]
+    assert not any(is_blank(text) for pair in train + valid + test for text in pair)
+    assert next(iter(load("demo", "de", "en").train)) == (train[0][1], train[0][0])
+    assert (corpus.name, corpus.notes) == ("demo", ())
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["en", "de"])
+def test_the_demo_splits_share_no_sentence(number: int) -> None:
+    """No sentence of one split, in either language, is in another, so the demo's score is of unseen text."""
+    sentences = [{pair[number] for pair in split} for split in splits(load("demo", "en", "de"))]
+    assert sum(map(len, sentences)) == len(set.union(*sentences))

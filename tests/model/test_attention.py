@@ -1,0 +1,101 @@
+"""Attention: two kernels that agree, masks that hide and never poison, a cache that forgets nothing."""
+
+import pytest
+import torch
+
+from nmt.model.attention import Cache, MultiHeadAttention, attention, attention_weights
+
+
+def qkv(dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return (
+        torch.randn(2, 4, 5, 8, dtype=dtype),
+        torch.randn(2, 4, 5, 8, dtype=dtype),
+        torch.randn(2, 4, 5, 8, dtype=dtype),
+    )
+
+
+MASK = torch.tensor([[True, True, True, True, True], [True, True, False, False, False]])[:, None, None, :]
+
+
+@pytest.mark.parametrize(("mask", "causal"), [(None, False), (MASK, False), (None, True)])
+def test_fused_kernel_equals_softmax_by_hand(mask: torch.Tensor | None, causal: bool) -> None:
+    query, key, value = qkv()
+    by_hand = attention_weights(query, key, mask, causal) @ value
+    torch.testing.assert_close(attention(query, key, value, mask, causal), by_hand, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("mask", "causal"), [(None, False), (MASK, False), (None, True)])
+def test_bf16_on_the_cpu_is_near_fp32(mask: torch.Tensor | None, causal: bool) -> None:
+    query, key, value = qkv()
+    halved = attention(query.bfloat16(), key.bfloat16(), value.bfloat16(), mask, causal)
+    torch.testing.assert_close(halved.float(), attention(query, key, value, mask, causal), atol=0.03, rtol=0.03)
+
+
+def test_weights_sum_to_one_and_hidden_keys_get_none() -> None:
+    query, key, _ = qkv()
+    weights = attention_weights(query, key, MASK)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 4, 5))
+    assert weights[1, :, :, 2:].abs().max() == 0
+
+
+def test_each_position_sees_itself_and_the_past_alone() -> None:
+    query, key, _ = qkv()
+    weights = attention_weights(query, key, causal=True)
+    assert weights.triu(1).abs().max() == 0
+    assert (weights.tril() > 0).sum() == 2 * 4 * 15
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_row_with_nothing_to_see_gives_no_nan_in_value_or_gradient(dtype: torch.dtype) -> None:
+    query, key, value = (tensor.requires_grad_() for tensor in qkv(dtype))
+    nothing = torch.zeros(2, 1, 1, 5, dtype=torch.bool)
+    mixed = attention(query, key, value, nothing)
+    mixed.sum().backward()
+    for tensor in (mixed, query.grad, key.grad, value.grad):
+        assert tensor is not None
+        assert torch.isfinite(tensor).all()
+
+
+def test_module_equals_torchs_own_multi_head_attention() -> None:
+    ours = MultiHeadAttention(16, 4, 0.0)
+    ours.reset_parameters()
+    theirs = torch.nn.MultiheadAttention(16, 4, batch_first=True)
+    theirs.load_state_dict(
+        {
+            "in_proj_weight": ours.in_weight,
+            "in_proj_bias": ours.in_bias,
+            "out_proj.weight": ours.out.weight,
+            "out_proj.bias": ours.out.bias,
+        }
+    )
+    x, memory = torch.randn(2, 5, 16), torch.randn(2, 7, 16)
+    expected, _ = theirs(x, memory, memory)
+    torch.testing.assert_close(
+        ours(ours.project_query(x), *ours.project_memory(memory)), expected, atol=1e-6, rtol=1e-5
+    )
+
+
+def test_cache_returns_all_that_was_added_across_its_blocks() -> None:
+    steps = Cache.BLOCK + 3
+    keys, values = torch.randn(2, 3, 4, steps, 8), torch.randn(2, 3, 4, steps, 8)  # layer first
+    cache = Cache(2)
+    for t in range(steps):
+        for layer in range(2):
+            key, value = cache.update(layer, keys[layer, :, :, t : t + 1], values[layer, :, :, t : t + 1])
+            assert torch.equal(key, keys[layer, :, :, : t + 1])
+            assert torch.equal(value, values[layer, :, :, : t + 1])
+    assert cache.length == steps
+
+
+def test_cache_reorders_every_layer_by_row() -> None:
+    cache = Cache(2)
+    keys = torch.randn(2, 3, 4, 1, 8)
+    for layer in range(2):
+        cache.update(layer, keys[layer], -keys[layer])
+    rows = torch.tensor([2, 0, 0, 1])
+    cache.reorder(rows)
+    more = torch.randn(4, 4, 1, 8)
+    for layer in range(2):
+        key, value = cache.update(layer, more, more)
+        assert torch.equal(key[:, :, :1], keys[layer][rows])
+        assert torch.equal(value[:, :, :1], -keys[layer][rows])

@@ -1,0 +1,37 @@
+"""Dropout: the right share, the right scale, and nothing in evaluation."""
+
+import pytest
+import torch
+
+from nmt.model.dropout import Dropout, dropout
+
+
+@pytest.mark.parametrize("probability", [0.1, 0.3, 0.5])
+def test_share_dropped_and_mean_kept(probability: float) -> None:
+    """Over a million draws both lie within five standard deviations."""
+    y = dropout(torch.ones(1_000_003), probability)
+    deviation = (probability * (1 - probability) / 1e6) ** 0.5
+    assert abs((y == 0).double().mean().item() - probability) < 5 * deviation
+    assert abs(y.double().mean().item() - 1) < 5 * deviation / (1 - probability)
+    assert y.unique().numel() == 2
+
+
+def test_neighbouring_draws_are_independent() -> None:
+    """Four draws share 64 random bits: both of two neighbours are dropped as often as chance has it."""
+    dropped = (dropout(torch.ones(1_000_000), 0.3) == 0).view(-1, 4)
+    for i in range(4):
+        for j in range(i):
+            assert abs((dropped[:, i] & dropped[:, j]).double().mean().item() - 0.09) < 0.003
+
+
+def test_gradient_is_the_mask() -> None:
+    x = torch.randn(100, requires_grad=True)
+    y = dropout(x, 0.4)
+    y.sum().backward()
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad * x, y)
+
+
+def test_evaluation_changes_nothing() -> None:
+    x = torch.randn(10)
+    assert torch.equal(Dropout(0.9).eval()(x), x)

@@ -1,0 +1,164 @@
+"""The command line: what it answers before any work is done, and how it ends."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer.main
+from typer.core import TyperGroup, TyperOption
+from typer.testing import CliRunner, Result
+
+from nmt import __version__
+from nmt.cli import app
+from nmt.config import ModelConfig, TrainingConfig
+from tests.conftest import Nmt
+
+HEAVY = ("torch", "datasets", "sacrebleu", "sentencepiece", "numpy")
+COMMANDS = ("train", "translate", "score")
+OPTIONS = """
+--average --batch-tokens --beam --config --data --device --dropout --help --install-completion --length-penalty --lowercase
+--micro-batch-tokens --model --norm --output --precision --preset --quiet --reference --restart --seed --show-completion
+--source --steps --target --tokens-per-update --validate-every --version --vocab-size
+"""
+
+
+def call(*arguments: str | Path, stdin: bytes = b"") -> Result:
+    """`nmt` with these arguments inside this process, which spares the seconds it takes to import torch."""
+    return CliRunner().invoke(app, [*map(str, arguments)], input=stdin, catch_exceptions=False)
+
+
+def refusal(done: Result, code: int = 2) -> str:
+    """The one sentence on stderr of a command that ended with this exit code and left stdout empty."""
+    assert done.exit_code == code, (done.exit_code, done.stderr)
+    assert done.stdout_bytes == b""
+    assert done.stderr.startswith("nmt: "), done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    return done.stderr
+
+
+def commands() -> TyperGroup:
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup)
+    return group
+
+
+def parameters(command: str) -> dict[str, TyperOption]:
+    """The options of a command by the names of its function's parameters."""
+    return {str(p.name): p for p in commands().commands[command].params if isinstance(p, TyperOption)}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], *([name, "--help"] for name in COMMANDS), ["--version"], []])
+def test_what_needs_no_work_imports_nothing_heavy(arguments: list[str]) -> None:
+    """Help and version are answered without torch or any other heavy library in the process."""
+    script = (
+        "import sys\nfrom nmt.cli import main\n"
+        "try: main()\nexcept SystemExit as end: code = end.code or 0\n"
+        f"sys.exit(100 if set({HEAVY}) & set(sys.modules) else code)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, check=False)
+    assert done.returncode == (0 if arguments else 2), done.stderr
+    shown = (done.stdout + done.stderr).decode()
+    assert shown == f"nmt {__version__}\n" if arguments == ["--version"] else "Usage:" in shown
+
+
+def test_no_arguments_show_the_commands() -> None:
+    """`nmt` alone names all three commands."""
+    done = call()
+    assert all(f"\n  {name} " in done.output for name in COMMANDS)
+
+
+def test_options_are_few_and_frozen() -> None:
+    """Over all commands there are exactly the options listed here, fewer than 50: a new one is a decision."""
+    group = commands()
+    shown = [option for one in (group, *group.commands.values()) for option in one.get_params(typer.Context(one))]
+    found = {name for option in shown for name in (*option.opts, *option.secondary_opts) if name.startswith("--")}
+    assert found == set(OPTIONS.split())
+    assert len(found) < 50
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_flags_of_settings_are_their_fields(command: str) -> None:
+    """A flag that sets a field is unset by default, is named as the field, and shows the field's own description."""
+    fields = ModelConfig.model_fields | TrainingConfig.model_fields
+    flags = {name: option for name, option in parameters(command).items() if name in fields}
+    assert "device" in flags
+    for name, option in flags.items():
+        assert option.default is None, name
+        assert option.opts == ["--" + name.replace("_", "-")]
+        assert option.help == fields[name].description
+
+
+def test_every_command_takes_the_model_the_same_way() -> None:
+    """-m/--model means the directory `model` in all three commands, and --quiet is everywhere."""
+    for command in COMMANDS:
+        options = parameters(command)
+        assert set(options["model"].opts) == {"--model", "-m"}
+        assert options["model"].default == Path("model")
+        assert "--quiet" in options["quiet"].opts
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["trane"], ["--langs"], *([name, "--no-such-option"] for name in COMMANDS), ["train", "--steps=many"]],
+)
+def test_wrong_usage_exits_with_2(arguments: list[str]) -> None:
+    """An unknown command, an unknown option or a word for a number is wrong usage, and stdout stays empty."""
+    done = call(*arguments)
+    assert done.exit_code == 2
+    assert done.stdout_bytes == b""
+    assert arguments[-1].partition("=")[0] in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["train", "--data", "nowhere"], "nowhere"),
+        (["train", "--preset", "huge"], "--preset huge"),
+        (["train", "--config", "none.toml"], "none.toml"),
+        (["train", "--data", "demo", "--source", "fr"], "--source fr"),
+        (["train", "--data", "demo", "--device", "tpu"], "device"),
+        (["translate", "none.txt"], "none.txt"),
+        (["translate", "-m", "nowhere"], "nowhere"),
+        (["translate", "--beam", "0"], "--beam 0"),
+        (["translate", "--length-penalty", "-1"], "--length-penalty -1"),
+        (["translate", "--length-penalty", "nan"], "--length-penalty nan"),
+        (["translate", "--batch-tokens", "0"], "--batch-tokens 0"),
+        (["score", "none.txt", "-r", "none.ref"], "none.ref"),
+        (["score", "none.txt"], "-r"),
+        (["score", "-m", "nowhere"], "nowhere"),
+        (["score", "-r", "none.ref"], "-r"),
+    ],
+)
+def test_a_mistake_gets_one_sentence(
+    arguments: list[str], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user's mistake exits with 2 and one sentence on stderr that names the option, file or folder at fault."""
+    monkeypatch.chdir(tmp_path)
+    assert named in refusal(call(*arguments, stdin=b"Hello.\n"))
+
+
+@pytest.mark.parametrize(
+    ("command", "option"), [("translate", "--device"), ("translate", "--precision"), ("score", "--device")]
+)
+def test_unknown_devices_and_precisions_are_refused(command: str, option: str, overfitted: Path) -> None:
+    """A device or precision that nmt does not know is refused by name, never taken for another one."""
+    assert option in refusal(call(command, "-m", overfitted, option, "fp17", stdin=b"Hello.\n"))
+
+
+def test_mistakes_leave_no_traceback(nmt: Nmt, tmp_path: Path) -> None:
+    """As a process too, a mistake ends in one sentence, exit code 2 and an empty stdout."""
+    done = nmt("translate", "-m", "nowhere", cwd=tmp_path, stdin=b"Hello.\n")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.decode().count("\n") == 1
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_can_be_shown(shell: str) -> None:
+    """The completion script of the user's shell is printed."""
+    command = Path(sys.executable).with_name("nmt")
+    environment = os.environ | {"SHELL": f"/bin/{shell}"}
+    done = subprocess.run([command, "--show-completion", shell], capture_output=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    assert b"_NMT_COMPLETE" in done.stdout

@@ -1,0 +1,205 @@
+"""The loop: one update is one update however it is cut, a resumed run is the same run, and a task is learned."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from nmt.config import ModelConfig, TrainingConfig
+from nmt.data.batching import Plan
+from nmt.data.prepared import PreparedPairs, Side
+from nmt.data.vocabulary import FIRST_PIECE
+from nmt.errors import NmtError
+from nmt.model.transformer import Transformer
+from nmt.training import checkpoint
+from nmt.training.checkpoint import WEIGHTS
+from nmt.training.trainer import Interval, Trainer
+from nmt.training.validation import evaluate
+from nmt.translation.engine import TorchEngine
+from nmt.translation.hypothesis import SearchOptions
+
+SMALL = ModelConfig(layers=1, d_model=32, heads=4, d_ff=64)
+CPU = torch.device("cpu")
+
+
+def pairs_of(sources: list[list[int]], targets: list[list[int]]) -> PreparedPairs:
+    return PreparedPairs(
+        *(
+            Side(
+                np.array([id for ids in side for id in ids], np.uint16), np.cumsum([0, *map(len, side)], dtype=np.int64)
+            )
+            for side in (sources, targets)
+        )
+    )
+
+
+def random_pairs(count: int, longest: int = 20, size: int = 40, seed: int = 0) -> PreparedPairs:
+    random = np.random.default_rng(seed)
+    sides = [
+        [random.integers(FIRST_PIECE, size, random.integers(1, longest + 1)).tolist() for _ in range(count)]
+        for _ in range(2)
+    ]
+    return pairs_of(*sides)
+
+
+def trainer_for(pairs: PreparedPairs, model: ModelConfig = SMALL, size: int = 40, **settings: Any) -> Trainer:
+    config = TrainingConfig.model_validate({"warmup": 10, "tokens_per_update": 200} | settings)
+    torch.manual_seed(config.seed)
+    return Trainer(Transformer(model, size), Plan(pairs, config.tokens_per_update, config.seed), config, CPU, "fp32")
+
+
+def gradients(trainer: Trainer, cuts: list[list[int]]) -> dict[str, torch.Tensor]:
+    trainer.model.double().zero_grad()
+    tokens = trainer.plan.target_tokens(np.concatenate(cuts))
+    for cut in cuts:
+        trainer.accumulate(trainer.plan.batch(np.array(cut)), tokens)
+    return {
+        name: parameter.grad.clone()
+        for name, parameter in trainer.model.named_parameters()
+        if parameter.grad is not None
+    }
+
+
+def test_micro_batches_of_2_and_40_tokens_are_one_batch() -> None:
+    """In float64 to 1e-9; a mean of means would be off by a factor of two."""
+    pairs = pairs_of([[20], list(range(12, 32))], [[21], [12 + i % 20 for i in range(39)]])
+    trainer = trainer_for(pairs, SMALL.model_copy(update={"dropout": 0.0}))
+    assert trainer.plan.targets.tolist() == [2, 40]
+    cut, whole = gradients(trainer, [[0], [1]]), gradients(trainer, [[0, 1]])
+    for name, gradient in whole.items():
+        torch.testing.assert_close(cut[name], gradient, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("micro_batch_tokens", [1, 50, 10_000])
+def test_update_does_not_depend_on_the_micro_batch_size(micro_batch_tokens: int) -> None:
+    """Weights after three updates in float64, dropout off, and the tokens counted."""
+    results = []
+    for tokens in (400, micro_batch_tokens):
+        trainer = trainer_for(random_pairs(60), SMALL.model_copy(update={"dropout": 0.0}), micro_batch_tokens=tokens)
+        trainer.model.double()
+        for update in trainer.plan.epoch(0)[:3]:
+            trainer.update(update)
+        results.append((trainer.model.state_dict(), trainer.progress.target_tokens))
+    assert results[0][1] == results[1][1]
+    for name, weights in results[0][0].items():
+        torch.testing.assert_close(results[1][0][name], weights, rtol=1e-6, atol=1e-9)
+
+
+def run(trainer: Trainer, folder: Path, stop_after: int = 10**9) -> list[Interval]:
+    """`Trainer.run` with checkpoints in the folder and a validation that finds nothing."""
+    log: list[Interval] = []
+
+    def save() -> None:
+        checkpoint.save(folder, trainer.model, trainer.optimizer, trainer.progress)
+
+    def validate() -> None:
+        trainer.progress.validations.append((trainer.progress.update, None))
+        checkpoint.record(checkpoint.path_of(folder, trainer.progress.update), trainer.progress)
+
+    trainer.run(save, validate, log.append, lambda: trainer.progress.update >= stop_after)
+    return log
+
+
+@pytest.mark.parametrize("stop_after", [10, 13, 20])
+def test_resumed_run_is_the_same_run_bit_for_bit(tmp_path: Path, stop_after: int) -> None:
+    """40 updates over several epochs, dropout on: weights, moments, progress and log, wherever the run was stopped."""
+    pairs = random_pairs(60)
+    settings: dict[str, Any] = {"steps": 40, "validate_every": 10, "micro_batch_tokens": 100}
+    straight = trainer_for(pairs, **settings)
+    straight_log = run(straight, tmp_path / "straight")
+
+    first = trainer_for(pairs, **settings)
+    first_log = run(first, tmp_path / "resumed", stop_after)
+    assert first.progress.update == stop_after
+    second = trainer_for(pairs, **settings)
+    newest = checkpoint.newest(tmp_path / "resumed")
+    assert newest
+    second.progress = checkpoint.restore(newest, second.model, second.optimizer)
+    second_log = run(second, tmp_path / "resumed")
+
+    assert second.progress == straight.progress
+    for name, weights in straight.model.state_dict().items():
+        assert torch.equal(second.model.state_dict()[name], weights)
+    for one, other in zip(straight.model.parameters(), second.model.parameters(), strict=True):
+        assert torch.equal(straight.optimizer.state[one]["exp_avg"], second.optimizer.state[other]["exp_avg"])
+    facts = [
+        [(i.update, i.epoch, i.loss, i.learning_rate, i.padding) for i in log]
+        for log in (straight_log, first_log + second_log)
+    ]
+    assert facts[0] == facts[1]
+    assert [i.update for i in straight_log] == [20, 40]
+
+
+def test_killed_between_saving_and_validating_it_validates_first(tmp_path: Path) -> None:
+    trainer = trainer_for(random_pairs(60), steps=20, validate_every=10)
+    for update in trainer.plan.epoch(0)[:1] * 10:
+        trainer.update(update)
+    trainer.progress.position, trainer.progress.epoch = 0, 3
+    checkpoint.save(tmp_path, trainer.model, trainer.optimizer, trainer.progress)
+    run(trainer, tmp_path)
+    assert [update for update, _ in trainer.progress.validations] == [10, 20]
+
+
+def test_last_smaller_update_of_an_epoch_is_made() -> None:
+    """Every pair is trained on: the tokens of an epoch's updates are the corpus's."""
+    trainer = trainer_for(random_pairs(60), tokens_per_update=300)
+    updates = trainer.plan.epoch(0)
+    for update in updates:
+        trainer.update(update)
+    assert trainer.plan.target_tokens(updates[-1]) < 270
+    assert trainer.progress.target_tokens == trainer.plan.targets.sum()
+
+
+def test_loss_that_is_no_number_stops_with_advice(tmp_path: Path) -> None:
+    trainer = trainer_for(random_pairs(60), steps=40)
+    with torch.no_grad():
+        trainer.model.embedding.weight[20:] = math.nan
+    with pytest.raises(NmtError, match="warm-up"):
+        run(trainer, tmp_path)
+
+
+def test_validation_is_plain_likelihood_and_touches_nothing() -> None:
+    """exp(nll) of an untrained model is near V; the mode stays, no gradient appears, and the cut does not matter."""
+    trainer = trainer_for(random_pairs(60))
+    trainer.model.train()
+    smoothed, nll = evaluate(trainer.model, trainer.plan, 100, 0.1, "fp32")
+    again = evaluate(trainer.model, trainer.plan, 10_000, 0.1, "fp32")
+    assert smoothed == pytest.approx(again[0], rel=1e-5)
+    assert nll == pytest.approx(again[1], rel=1e-5)
+    assert math.log(40) < nll < math.log(40) + 1
+    assert trainer.model.training
+    assert all(parameter.grad is None for parameter in trainer.model.parameters())
+
+
+@pytest.mark.slow
+def test_copy_task_is_learned(tmp_path: Path) -> None:
+    """Strings of 1 to 8 symbols are copied exactly, unseen ones too: at least 98 of 100, greedily."""
+    random = np.random.default_rng(1)
+    strings = [random.integers(FIRST_PIECE, 22, random.integers(1, 9)).tolist() for _ in range(3_000)]
+    train = [s for s in strings[:-200]]
+    unseen = [s for s in strings[-200:] if s not in train][:100]
+    config = ModelConfig(layers=2, d_model=64, heads=4, d_ff=128)
+    trainer = trainer_for(
+        pairs_of(train, train), config, 22, steps=800, tokens_per_update=1_000, warmup=150, validate_every=800
+    )
+    run(trainer, tmp_path)
+    found = TorchEngine(trainer.model).search(unseen, SearchOptions(beam=1))
+    exact = sum(best[0].ids == string for best, string in zip(found, unseen, strict=True))
+    assert exact >= 0.98 * len(unseen)
+    assert (tmp_path / "step-000800" / WEIGHTS).exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_post_norm_trains_from_any_seed(seed: int) -> None:
+    """64 pairs are memorised: the loss comes near the smoothed optimum instead of a plateau at the unigram loss."""
+    pairs = random_pairs(64, longest=10)
+    config = ModelConfig(layers=2, d_model=64, heads=4, d_ff=128, dropout=0.0)
+    trainer = trainer_for(pairs, config, warmup=100, tokens_per_update=1_000, label_smoothing=0.0, seed=seed)
+    for _ in range(300):
+        trainer.update(np.arange(64))
+    _, nll = evaluate(trainer.model, trainer.plan, 1_000, 0.0, "fp32")
+    assert nll < 0.05

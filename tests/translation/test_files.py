@@ -1,0 +1,391 @@
+"""`nmt translate` on files, pipes and terminals: a line for a line, and nothing else on stdout."""
+
+import gzip
+import os
+import pty
+import random
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import nmt as package
+from nmt.data.vocabulary import Vocabulary
+from nmt.lines import read_lines
+from nmt.translation import files
+from nmt.translation.hypothesis import Hypothesis, SearchOptions
+from nmt.translation.translator import WINDOW_LINES, Translator
+from tests.conftest import Nmt
+from tests.test_cli import call, refusal
+
+B4 = ["One .", "", "Two .", " ", "\t", "\u00a0", "\u200b", "\ufeff", "-", "...", "***", "Three ."]
+SEPARATORS = "Good\u2028morning.\nA\x85B\nC\x0bD\nE\x0cF\nG\x1cH\nprice\r list\nlast\n"  # 7 lines
+
+
+@pytest.fixture(scope="module")
+def sources(overfitted: Path) -> list[str]:
+    """The 200 sentences that the model has learned."""
+    return [line for split in ("valid", "test") for line in read_lines(overfitted / "heldout" / f"{split}.en.gz")]
+
+
+def translated(model: Path, text: bytes | str, folder: Path, *options: str) -> list[str]:
+    """The output lines for a file with this text."""
+    file = folder / "input.txt"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    done = call("translate", file, "-m", model, *options)
+    assert done.exit_code == 0, done.stderr
+    output = done.stdout_bytes.decode()
+    assert not output or output.endswith("\n")
+    return output.split("\n")[:-1]
+
+
+def start(*arguments: str | Path) -> "subprocess.Popen[bytes]":
+    """`nmt translate` as a process to talk to."""
+    command = [sys.executable, "-m", "nmt", "translate", *map(str, arguments)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
+
+
+class Shout:
+    """Stands in for the model where only the lines count: an engine that repeats its source."""
+
+    def __init__(self, at_limit: bool = False) -> None:
+        self.at_limit = at_limit
+
+    def search(self, sources: Sequence[Sequence[int]], options: SearchOptions) -> list[list[Hypothesis]]:
+        return [[Hypothesis(list(source), -1.0, -1.0, self.at_limit)] for source in sources]
+
+
+@pytest.fixture
+def shout(monkeypatch: pytest.MonkeyPatch, vocabulary: Vocabulary) -> Shout:
+    engine = Shout()
+    monkeypatch.setattr(files, "load_translator", lambda *_: Translator(engine, vocabulary))
+    return engine
+
+
+# Lines in, lines out.
+
+
+def test_a_thousand_lines_keep_their_order(overfitted: Path, sources: list[str], tmp_path: Path) -> None:
+    """1,001 lines of mixed length give 1,001 lines, the n-th the translation of the n-th, from a file and from a pipe."""
+    lines = [str(n) if n % 10 == 0 else "" if n % 17 == 0 else sources[n * n % 200] for n in range(1_001)]
+    alone = dict(zip(sources, translated(overfitted, "\n".join(sources), tmp_path, "--beam", "1"), strict=True))
+    text = "".join(line + "\n" for line in lines)
+    found = translated(overfitted, text, tmp_path, "--beam", "1")
+    assert found == [alone.get(line, line) for line in lines]
+    done = call("translate", "-", "-m", overfitted, "--beam", "1", stdin=text.encode())
+    assert done.stdout_bytes.decode().split("\n")[:-1] == found
+
+
+def test_neighbours_do_not_change_a_translation(overfitted: Path, sources: list[str], tmp_path: Path) -> None:
+    """In fp32 each line's text is the same for any batch size and in any order of the lines."""
+    strange = ["1.", "Yes.", "-", "Hello world", "zqx vlk jjp", "ho ho ho ho ho ho", " ".join(sources[:4])]
+    lines = sources[:25] + strange + ["The dog and the girl " + source for source in sources[:8]]
+    expected = translated(overfitted, "\n".join(lines), tmp_path)
+    assert len(set(expected)) > 25
+    for size in ("1", "60", "1000000"):
+        assert translated(overfitted, "\n".join(lines), tmp_path, "--batch-tokens", size) == expected
+    order = random.Random(1).sample(range(len(lines)), len(lines))
+    shuffled = translated(overfitted, "\n".join(lines[n] for n in order), tmp_path)
+    assert shuffled == [expected[n] for n in order]
+
+
+def test_blank_and_symbol_lines(overfitted: Path, tmp_path: Path) -> None:
+    """Twelve lines give twelve: the blank ones stay blank, signs alone are copied, the others are translated."""
+    assert len(B4) == 12
+    found = translated(overfitted, "\n".join(B4) + "\n", tmp_path)
+    assert found[1] == found[3] == found[4] == found[5] == found[6] == found[7] == ""
+    assert found[8:11] == ["-", "...", "***"]
+    assert all(found[n] for n in (0, 2, 11))
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("", 0), ("\n", 1), ("\n \n\t\n", 3), ("\n\n\nx", 4), ("x\n", 1), ("x", 1)]
+)
+def test_line_counts(shout: Shout, tmp_path: Path, text: str, count: int) -> None:
+    """No lines give no lines and exit 0; a last line without a newline counts; from a file and from a pipe."""
+    assert len(translated(tmp_path, text, tmp_path)) == count
+    assert call("translate", "-m", tmp_path, stdin=text.encode()).stdout_bytes.count(b"\n") == count
+
+
+def test_files_from_elsewhere_read_as_clean_ones(overfitted: Path, tmp_path: Path) -> None:
+    """A file with a byte order mark, CR LF and tabs, without a last newline, gives what the clean file gives."""
+    foreign = b"\xef\xbb\xbfHello world .\r\nGood day .\r\nname\tvalue\r\nlast line"
+    clean = b"Hello world .\nGood day .\nname value\nlast line\n"
+    found = translated(overfitted, foreign, tmp_path)
+    assert found == translated(overfitted, clean, tmp_path)
+    assert len(found) == 4
+
+
+def test_only_lf_ends_a_line(shout: Shout, tmp_path: Path) -> None:
+    """Seven lines as `wc -l` counts them give seven, whatever other separators stand inside them, none of them kept."""
+    found = translated(tmp_path, SEPARATORS, tmp_path)
+    assert found == ["Good morning.", "A B", "C D", "E F", "G H", "price  list", "last"]
+
+
+def test_several_windows_are_one_text(shout: Shout, tmp_path: Path) -> None:
+    """A file of several windows comes out whole and in order, packed or not, by file or by pipe."""
+    lines = [f"line {number}" for number in range(2 * WINDOW_LINES + 3)]
+    text = "".join(line + "\n" for line in lines)
+    assert translated(tmp_path, text, tmp_path) == lines
+    (tmp_path / "text.gz").write_bytes(gzip.compress(text.encode()))
+    assert call("translate", tmp_path / "text.gz", "-m", tmp_path).stdout_bytes.decode() == text
+    assert call("translate", "-m", tmp_path, stdin=text.encode()).stdout_bytes.decode() == text
+
+
+def test_a_line_too_long_is_translated_in_parts(overfitted: Path, sources: list[str], tmp_path: Path) -> None:
+    """A line over 512 pieces gives one line with the translation of its end, and a warning names its number alone."""
+    long = " ".join(sources)
+    (tmp_path / "text").write_text(f"{sources[0]}\n\n{long}\n{sources[1]}\n", encoding="utf-8")
+    done = call("translate", tmp_path / "text", "-m", overfitted, "--beam", "1", "--quiet")
+    found = done.stdout_bytes.decode().split("\n")[:-1]
+    assert len(found) == 4
+    assert len(found[2]) > 3 * len(found[0])
+    warning = next(line for line in done.stderr.split("\n") if "parts" in line)
+    assert warning.startswith("warning: ")
+    assert warning.endswith("line 3")
+
+
+def test_a_translation_ended_by_its_limit_is_reported(shout: Shout, tmp_path: Path) -> None:
+    """Lines whose translation ran into the length limit are named on stderr, and no other."""
+    shout.at_limit = True
+    done = call("translate", "-m", tmp_path, stdin=b"one\n\n3\nfour\n")
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.rstrip().endswith("lines 1, 4")
+
+
+def test_python_gives_what_the_command_gives(overfitted: Path, sources: list[str], tmp_path: Path) -> None:
+    """`nmt.load(...).translate([...], beam=...)` is the command's translation, for every beam."""
+    translator = package.load(str(overfitted))
+    lines = [*sources[:10], "", "-", "Hello world"]
+    for beam in (1, 4):
+        assert translator.translate(lines, beam=beam) == translated(
+            overfitted, "\n".join(lines), tmp_path, "--beam", str(beam)
+        )
+
+
+# What cannot be read or written.
+
+
+def test_invalid_utf8_in_a_file_stops_before_any_output(shout: Shout, tmp_path: Path) -> None:
+    """A file's UTF-8 is checked first: the line is named, and nothing is written to stdout or to -o."""
+    (tmp_path / "bad").write_bytes(b"fine\n" * WINDOW_LINES + b"caf\xe9\n")
+    outputs: list[list[str | Path]] = [[], ["-o", tmp_path / "out"]]
+    for output in outputs:
+        message = refusal(call("translate", tmp_path / "bad", "-m", tmp_path, *output))
+        assert f"bad, line {WINDOW_LINES + 1}:" in message
+    assert [path.name for path in tmp_path.iterdir()] == ["bad"]
+
+
+def test_invalid_utf8_in_a_pipe_answers_the_lines_before(shout: Shout, tmp_path: Path) -> None:
+    """A pipe's lines before the bad one are translated; then exit 2 and a sentence with the line's number."""
+    done = call("translate", "-m", tmp_path, stdin=b"one\ntwo\ncaf\xe9\nfour\n")
+    assert done.stdout_bytes == b"one\ntwo\n"
+    assert done.exit_code == 2
+    assert "line 3:" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("kind", ["missing", "folder", "long name", "below a file", "torn"])
+def test_unreadable_input_is_one_sentence(shout: Shout, tmp_path: Path, kind: str) -> None:
+    """What is no readable file exits with 2 and names it, before any output."""
+    (tmp_path / "file").write_text("text\n")
+    (tmp_path / "torn.gz").write_bytes(gzip.compress(os.urandom(1_000))[:-100])
+    paths = {
+        "missing": tmp_path / "none.txt",
+        "folder": tmp_path,
+        "long name": Path("A sentence where a file's name belongs. " * 10),
+        "below a file": tmp_path / "file" / "text",
+        "torn": tmp_path / "torn.gz",
+    }
+    assert str(paths[kind])[:60] in refusal(call("translate", paths[kind], "-m", tmp_path))
+
+
+def test_output_is_written_beside_and_renamed(shout: Shout, tmp_path: Path) -> None:
+    """-o holds the whole translation afterwards in place of what it held, stdout nothing, the folder nothing more."""
+    (tmp_path / "in").write_text("one\ntwo\n")
+    (tmp_path / "out").write_text("old\nold\nold\n")
+    done = call("translate", tmp_path / "in", "-o", tmp_path / "out", "-m", tmp_path)
+    assert (done.exit_code, done.stdout_bytes, done.stderr) == (0, b"", "")
+    assert (tmp_path / "out").read_text() == "one\ntwo\n"
+    assert {path.name for path in tmp_path.iterdir()} == {"in", "out"}
+
+
+@pytest.mark.parametrize("how", ["itself", "symlink", "hard link"])
+def test_output_onto_the_input_is_refused(shout: Shout, tmp_path: Path, how: str) -> None:
+    """-o never writes over its input, by whatever name it is called."""
+    (tmp_path / "in").write_text("one\n")
+    output = tmp_path / ("in" if how == "itself" else "other")
+    if how == "symlink":
+        output.symlink_to(tmp_path / "in")
+    elif how == "hard link":
+        output.hardlink_to(tmp_path / "in")
+    assert "--output" in refusal(call("translate", tmp_path / "in", "-o", output, "-m", tmp_path))
+    assert (tmp_path / "in").read_text() == "one\n"
+
+
+def test_writing_beside_harms_no_other_file(shout: Shout, tmp_path: Path) -> None:
+    """Whatever the file written beside is called, it is not one that was there: the input named `out.part` survives."""
+    (tmp_path / "out.part").write_text("one\n")
+    done = call("translate", tmp_path / "out.part", "-o", tmp_path / "out", "-m", tmp_path)
+    assert (tmp_path / "out.part").read_text() == "one\n"
+    assert done.exit_code == 0
+    assert (tmp_path / "out").read_text() == "one\n"
+
+
+def test_a_pipe_as_output_stays_a_pipe(shout: Shout, tmp_path: Path) -> None:
+    """-o to what is no plain file (a named pipe, /dev/null) writes into it, and does not put a file in its place."""
+    (tmp_path / "in").write_text("one\n")
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDWR | os.O_NONBLOCK)
+    try:
+        assert call("translate", tmp_path / "in", "-o", tmp_path / "pipe", "-m", tmp_path).exit_code == 0
+        assert (tmp_path / "pipe").is_fifo()
+        assert os.read(reader, 100) == b"one\n"
+    finally:
+        os.close(reader)
+
+
+@pytest.mark.parametrize("output", ["none/out", "folder", "in/out"])
+def test_output_that_cannot_be_is_refused(shout: Shout, tmp_path: Path, output: str) -> None:
+    """An impossible -o is wrong usage: exit 2, a sentence with its name, and nothing left behind."""
+    (tmp_path / "in").write_text("one\n")
+    (tmp_path / "folder").mkdir()
+    assert output in refusal(call("translate", tmp_path / "in", "-o", tmp_path / output, "-m", tmp_path))
+    assert {path.name for path in tmp_path.iterdir()} == {"in", "folder"}
+
+
+def test_an_error_leaves_the_old_output(shout: Shout, tmp_path: Path) -> None:
+    """A pipe that breaks off in bad UTF-8 leaves -o as it was, and nothing beside it."""
+    (tmp_path / "out").write_text("old\n")
+    refusal(call("translate", "-o", tmp_path / "out", "-m", tmp_path, stdin=b"one\ncaf\xe9\n"))
+    assert (tmp_path / "out").read_text() == "old\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_file_that_changes_meanwhile_is_an_error(
+    shout: Shout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the lines written are not the lines counted, the command fails, and -o does not appear."""
+    file = tmp_path / "in"
+    file.write_text("a line of text\n" * 20_000)
+    search = shout.search
+
+    def shrink(sources: Sequence[Sequence[int]], options: SearchOptions) -> list[list[Hypothesis]]:
+        os.truncate(file, 0)
+        return search(sources, options)
+
+    monkeypatch.setattr(shout, "search", shrink)
+    assert "20,000" in refusal(call("translate", file, "-o", tmp_path / "out", "-m", tmp_path), code=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_a_named_pipe_is_read_as_a_pipe(shout: Shout, tmp_path: Path) -> None:
+    """FILE may be a named pipe, as in `nmt translate <(command)`."""
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=("one\ntwo\n",))
+    writer.start()
+    done = call("translate", tmp_path / "pipe", "-m", tmp_path)
+    writer.join()
+    assert (done.exit_code, done.stdout_bytes) == (0, b"one\ntwo\n")
+
+
+# As a process among others.
+
+
+def test_a_co_process_is_answered_line_by_line(overfitted: Path, sources: list[str]) -> None:
+    """The first answer comes before the second line is sent; at the end of input the command ends, and said nothing."""
+    with start("-m", overfitted) as process:
+        assert process.stdin
+        assert process.stdout
+        assert process.stderr
+        answers = []
+        for source in (sources[0], "", sources[1]):
+            process.stdin.write(source.encode() + b"\n")
+            answers.append(process.stdout.readline().decode())
+        process.stdin.close()
+        assert process.wait(60) == 0
+        assert process.stderr.read() == b""
+        assert process.stdout.read() == b""
+    assert answers[1] == "\n"
+    assert answers[0] != answers[2]
+    assert all(answer.endswith("\n") for answer in answers)
+
+
+def test_a_reader_that_leaves_ends_it_quietly(overfitted: Path, sources: list[str]) -> None:
+    """A co-process whose reader has gone, while its writer has not, ends with 0 and without a word."""
+    with start("-m", overfitted) as process:
+        assert process.stdin
+        assert process.stdout
+        assert process.stderr
+        process.stdin.write(sources[0].encode() + b"\n")
+        assert process.stdout.readline()
+        process.stdout.close()
+        process.stdin.write(sources[1].encode() + b"\n")
+        assert process.wait(60) == 0
+        assert process.stderr.read() == b""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_end_it_quietly(overfitted: Path, tmp_path: Path, number: signal.Signals, code: int) -> None:
+    """Ctrl-C and SIGTERM, while it waits for input, end it with 130 and 143, no word, and no half file of -o."""
+    with start("-m", overfitted, "-o", tmp_path / "out") as process:
+        assert process.stdin
+        assert process.stderr
+        process.stdin.write(b"Hello.\n")
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.iterdir()) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert list(tmp_path.iterdir())
+        process.send_signal(number)
+        assert process.wait(60) == code
+        assert process.stderr.read() == b""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_head_ends_it_quietly(overfitted: Path, tmp_path: Path) -> None:
+    """`nmt translate FILE | head -1` exits with 0, and nothing is complained of."""
+    (tmp_path / "numbers").write_text("".join(f"{number}\n" for number in range(200_000)))
+    command = shlex.join([sys.executable, "-m", "nmt", "translate", "-m", str(overfitted), str(tmp_path / "numbers")])
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", f"{command} | head -1"], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"0\n", b"")
+
+
+def test_a_closed_standard_input_is_one_sentence(overfitted: Path) -> None:
+    """Where the caller has closed stdin, the command says so and exits with 2."""
+    command = shlex.join([sys.executable, "-m", "nmt", "translate", "-m", str(overfitted)])
+    done = subprocess.run(["bash", "-c", f"{command} <&-"], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
+
+
+def test_a_terminal_gets_a_hint(overfitted: Path, sources: list[str]) -> None:
+    """On a terminal without FILE, stderr says that input is awaited, a line is answered at once, and Ctrl-D ends it."""
+    master, terminal = pty.openpty()
+    command = [sys.executable, "-m", "nmt", "translate", "-m", str(overfitted)]
+    with subprocess.Popen(command, stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        os.close(terminal)
+        assert process.stdout
+        assert process.stderr
+        assert b"Ctrl-D" in process.stderr.readline()
+        os.write(master, sources[0].encode() + b"\n")
+        assert process.stdout.readline().strip()
+        os.write(master, b"\x04")
+        assert process.wait(60) == 0
+    os.close(master)
+
+
+def test_text_is_utf8_whatever_the_locale(nmt: Nmt, overfitted: Path, sources: list[str]) -> None:
+    """Output is UTF-8 under a locale and an I/O encoding that are not, and stderr stays empty."""
+    lines = "".join(source + "\n" for source in sources[:20]) + "→ 1 €\n"
+    plain = call("translate", "-m", overfitted, stdin=lines.encode()).stdout_bytes
+    odd = nmt(
+        "translate", "-m", overfitted, stdin=lines.encode(), LC_ALL="C", PYTHONUTF8="0", PYTHONIOENCODING="latin-1"
+    )
+    assert (odd.returncode, odd.stdout, odd.stderr) == (0, plain, b"")
+    assert plain.endswith("→ 1 €\n".encode())
+    assert any(byte > 0x7F for byte in plain[:-10])

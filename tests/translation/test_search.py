@@ -1,0 +1,270 @@
+"""Beam search against brute force, against itself without a cache, and against teacher forcing."""
+
+import itertools
+import math
+from collections import Counter
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from nmt.config import ModelConfig
+from nmt.data.vocabulary import BOS, EOS, FIRST_PIECE, PAD
+from nmt.model.attention import KeysValues, MultiHeadAttention
+from nmt.model.transformer import Transformer
+from nmt.translation.engine import TorchEngine, TransformerSteps
+from nmt.translation.hypothesis import Hypothesis, SearchOptions, length_penalty
+from nmt.translation.search import beam_search
+
+WORDS = 3  # pieces of the toy models beside the special ids
+SIZE = FIRST_PIECE + WORDS
+
+
+class ToySteps:
+    """A model that is a table: each sentence's next token depends on all tokens before it."""
+
+    def __init__(self, seed: int, sentences: int) -> None:
+        self.seed = seed
+        self.rows: list[tuple[int, tuple[int, ...]]] = [(sentence, ()) for sentence in range(sentences)]
+
+    def logits(self, sentence: int, tokens: tuple[int, ...]) -> Tensor:
+        generator = torch.Generator().manual_seed(hash((self.seed, sentence, tokens)) % 2**31)
+        return torch.randn(SIZE, generator=generator) * 1.5
+
+    def step(self, tokens: Tensor) -> Tensor:
+        self.rows = [(s, (*before, int(token))) for (s, before), token in zip(self.rows, tokens, strict=True)]
+        return torch.stack([self.logits(*row) for row in self.rows])
+
+    def reorder(self, rows: Tensor) -> None:
+        self.rows = [self.rows[row] for row in rows.tolist()]
+
+    def keep(self, sentences: Tensor) -> None:
+        """Hypotheses are told apart by their rows alone."""
+
+
+def every_string(toy: ToySteps, sentence: int, limit: int, alpha: float) -> list[Hypothesis]:
+    """All strings of 1 to `limit` pieces with their exact scores, the best first."""
+    found = []
+    for length in range(1, limit + 1):
+        for pieces in itertools.product(range(FIRST_PIECE, SIZE), repeat=length):
+            tokens = (BOS, *pieces)
+            log_p = sum(
+                toy.logits(sentence, tokens[:i]).log_softmax(0)[token].item()
+                for i, token in enumerate((*pieces, EOS), 1)
+            )
+            found.append(Hypothesis(list(pieces), log_p, log_p / ((5 + length + 1) / 6) ** alpha, length == limit))
+    return sorted(found, key=lambda hypothesis: -hypothesis.score)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.5])
+@pytest.mark.parametrize("seed", range(3))
+def test_wide_beam_finds_the_best_of_all_strings(seed: int, alpha: float) -> None:
+    """With room for every string the n-best list is the true one, in order, for sentences of several limits at once."""
+    limits = torch.tensor([4, 2, 3])
+    options = SearchOptions(beam=WORDS**4, length_penalty=alpha, n_best=5)
+    results = beam_search(ToySteps(seed, 3), limits, options)
+    for sentence, (hypotheses, limit) in enumerate(zip(results, limits.tolist(), strict=True)):
+        expected = every_string(ToySteps(seed, 3), sentence, limit, alpha)[:5]
+        assert [h.ids for h in hypotheses] == [h.ids for h in expected]
+        assert [h.at_limit for h in hypotheses] == [h.at_limit for h in expected]
+        for found, true in zip(hypotheses, expected, strict=True):
+            assert math.isclose(found.score, true.score, abs_tol=1e-4)
+            assert math.isclose(found.log_probability, true.log_probability, abs_tol=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_longer_limit_never_lowers_the_best_score(seed: int) -> None:
+    scores = [
+        beam_search(ToySteps(seed, 1), torch.tensor([limit]), SearchOptions(beam=2))[0][0].score
+        for limit in range(1, 12)
+    ]
+    assert scores == sorted(scores)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_beam_of_one_is_greedy(seed: int) -> None:
+    """The likeliest permitted token each time, EOS not first, until EOS is the likeliest or must be taken."""
+    limit = 12
+    toy = ToySteps(seed, 1)
+    tokens: tuple[int, ...] = (BOS,)
+    while len(tokens) <= limit:
+        logits = toy.logits(0, tokens)
+        permitted = [*([EOS] if len(tokens) > 1 else []), *range(FIRST_PIECE, SIZE)]
+        token = max(permitted, key=lambda id: logits[id].item())
+        if token == EOS:
+            break
+        tokens += (token,)
+    [[hypothesis]] = beam_search(ToySteps(seed, 1), torch.tensor([limit]), SearchOptions(beam=1))
+    assert hypothesis.ids == list(tokens[1:])
+
+
+@pytest.mark.parametrize(("length", "expected"), [(5, 1.3587), (20, 2.3543), (80, 4.9064)])
+def test_length_penalty_is_wu_et_als(length: int, expected: float) -> None:
+    """((5 + L) / 6)^0.6; the L^0.6 of other tools would be 2.63, 6.03 and 13.86."""
+    assert math.isclose(length_penalty(length, 0.6), expected, abs_tol=1e-4)
+
+
+class Scripted:
+    """A model that gives two strings, one short and one long, fixed probabilities."""
+
+    def __init__(self, next_token: dict[tuple[int, ...], dict[int, float]]) -> None:
+        self.next_token = next_token
+        self.rows: list[tuple[int, ...]] = [()]
+
+    def step(self, tokens: Tensor) -> Tensor:
+        self.rows = [(*row, int(token)) for row, token in zip(self.rows, tokens, strict=True)]
+        table = torch.full((len(self.rows), SIZE), -50.0)
+        for line, row in zip(table, self.rows, strict=True):
+            for token, probability in self.next_token.get(row[1:], {EOS: 1.0}).items():
+                line[token] = math.log(probability)
+        return table
+
+    def reorder(self, rows: Tensor) -> None:
+        self.rows = [self.rows[row] for row in rows.tolist()]
+
+    def keep(self, sentences: Tensor) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("alpha", "p_long", "best"),
+    [(0.0, 0.0794, "short"), (0.6, 0.0794, "long"), (0.6, 0.05, "short")],
+)
+def test_choice_that_tells_the_penalty_from_others(alpha: float, p_long: float, best: str) -> None:
+    """A short string of log p -2.30 against a long one of 1.1 and of 1.3 times that: L^0.6 would take the second too."""
+    short, long, dead_end = range(FIRST_PIECE, SIZE)
+    first = {short: 0.1, long: p_long, dead_end: 0.9 - p_long}
+    script = {(): first, (long,): {long: 1.0}, (long, long): {long: 1.0}, (dead_end,): {PAD: 1.0}}
+    options = SearchOptions(beam=3, length_penalty=alpha)
+    [[hypothesis]] = beam_search(Scripted(script), torch.tensor([6]), options)
+    assert hypothesis.ids == {"short": [short], "long": [long] * 3}[best]
+
+
+def small_model(seed: int, size: int = 40) -> Transformer:
+    """Random, but with outputs sharp enough that some sentences end early and others late."""
+    torch.manual_seed(seed)
+    model = Transformer(ModelConfig(layers=2, d_model=32, heads=4, d_ff=64), size).eval()
+    with torch.no_grad():
+        model.embedding.weight.mul_(1.5)
+        model.embedding.weight[EOS] /= 1.5
+    return model
+
+
+def sentences(seed: int, count: int = 8, size: int = 40) -> list[list[int]]:
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(1, 40, (count,), generator=generator).tolist()
+    return [torch.randint(FIRST_PIECE, size, (length,), generator=generator).tolist() for length in lengths]
+
+
+class UncachedSteps(TransformerSteps):
+    """The same model, every prefix decoded from scratch and the memory copied to every hypothesis."""
+
+    prefix: Tensor | None = None
+
+    def step(self, tokens: Tensor) -> Tensor:
+        self.prefix = tokens[:, None] if self.prefix is None else torch.cat([self.prefix, tokens[:, None]], 1)
+        return F.linear(self.model.decode(self.prefix, self.memory)[:, -1], self.model.embedding.weight)
+
+    def reorder(self, rows: Tensor) -> None:
+        assert self.prefix is not None
+        self.prefix = self.prefix[rows]
+
+
+def forced_score(model: Transformer, source: list[int], ids: list[int]) -> float:
+    """log p(ids, EOS | source) in one teacher-forced pass."""
+    states = model.decode(torch.tensor([[BOS, *ids]]), model.encode(torch.tensor([[*source, EOS]])))
+    log_p = F.linear(states, model.embedding.weight).log_softmax(-1)[0]
+    return log_p.gather(1, torch.tensor([*ids, EOS])[:, None]).sum().item()
+
+
+@pytest.mark.parametrize("beam", [1, 4, 8])
+@pytest.mark.parametrize("seed", range(5))
+@torch.no_grad()
+def test_cache_changes_no_token_and_scores_are_the_models_own(seed: int, beam: int) -> None:
+    """Across batch shrinking: equal to search without a cache, and to teacher forcing of what was returned."""
+    model, sources = small_model(seed), sentences(seed)
+    options = SearchOptions(beam=beam, n_best=min(beam, 2), extra=12)
+    found = TorchEngine(model).search(sources, options)
+    padded = torch.nn.utils.rnn.pad_sequence([torch.tensor([*s, EOS]) for s in sources], batch_first=True)
+    uncached = beam_search(UncachedSteps(model, padded), torch.tensor([len(s) + 12 for s in sources]), options)
+    assert [[h.ids for h in best] for best in found] == [[h.ids for h in best] for best in uncached]
+    assert len({len(best[0].ids) for best in found}) > 1, "the sentences should end at different steps"
+    for source, best in zip(sources, found, strict=True):
+        for hypothesis in best:
+            forced = forced_score(model, source, hypothesis.ids)
+            assert math.isclose(hypothesis.log_probability, forced, abs_tol=1e-4)
+            penalty = ((5 + len(hypothesis.ids) + 1) / 6) ** 0.6
+            assert math.isclose(hypothesis.score, forced / penalty, abs_tol=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_batch_equals_sentences_one_by_one(seed: int) -> None:
+    model, sources = small_model(seed), sentences(seed)
+    options = SearchOptions(extra=12)
+    together = TorchEngine(model).search(sources, options)
+    alone = [TorchEngine(model).search([source], options)[0] for source in sources]
+    assert [best[0].ids for best in together] == [best[0].ids for best in alone]
+
+
+def test_wider_beam_scores_no_worse() -> None:
+    engine, sources = TorchEngine(small_model(1)), sentences(1, count=60)
+    greedy = engine.search(sources, SearchOptions(beam=1, extra=12))
+    wide = engine.search(sources, SearchOptions(beam=4, extra=12))
+    better = [w[0].score >= g[0].score - 1e-5 for w, g in zip(wide, greedy, strict=True)]
+    assert sum(better) >= 0.95 * len(better)
+
+
+def test_special_ids_are_never_emitted_and_lists_are_distinct() -> None:
+    """Even by a model that likes them best."""
+    model = small_model(3)
+    with torch.no_grad():
+        model.embedding.weight[:FIRST_PIECE] *= 3
+    for best in TorchEngine(model).search(sentences(3, count=50), SearchOptions(n_best=4, extra=10)):
+        assert all(id >= FIRST_PIECE for hypothesis in best for id in hypothesis.ids)
+        assert all(hypothesis.ids for hypothesis in best)
+        assert len({tuple(hypothesis.ids) for hypothesis in best}) == len(best) == 4
+        assert [h.score for h in best] == sorted((h.score for h in best), reverse=True)
+
+
+def test_each_sentence_has_its_own_limit() -> None:
+    """A model that never likes to end gives source + extra pieces in a batch of unlike lengths, and says so."""
+    model = small_model(2)
+    with torch.no_grad():
+        model.embedding.weight[EOS] = 0
+        model.embedding.weight[EOS, 0] = -50
+    sources = [[20], [21] * 30, [22] * 7]
+    for source, best in zip(sources, TorchEngine(model).search(sources, SearchOptions(extra=5)), strict=True):
+        assert best[0].at_limit == (len(best[0].ids) == len(source) + 5)
+        assert len(best[0].ids) <= len(source) + 5
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_encoder_runs_once_and_decoder_once_a_token(beam: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One sentence: a pass of each encoder layer, then a single new position of each decoder layer per step."""
+    model = small_model(0)
+    calls: Counter[str] = Counter()
+    positions = []
+    for name in ("encoder", "decoder"):
+        for layer in getattr(model, name):
+            layer.register_forward_hook(lambda _layer, _inputs, _output, name=name: calls.update([name]))
+    model.decoder[0].register_forward_hook(lambda _layer, inputs, _output: positions.append(inputs[0].size(1)))
+    project = MultiHeadAttention.project_memory
+
+    def counted(attention: MultiHeadAttention, states: Tensor) -> KeysValues:
+        calls.update(["project_memory"])
+        return project(attention, states)
+
+    monkeypatch.setattr(MultiHeadAttention, "project_memory", counted)
+    [[hypothesis]] = TorchEngine(model).search([[20, 21, 22]], SearchOptions(beam=beam, extra=10))
+    steps = len(positions)
+    assert calls == {"encoder": 2, "decoder": 2 * steps, "project_memory": 2}
+    assert set(positions) == {1}
+    assert len(hypothesis.ids) + 1 <= steps <= 3 + 10 + 1
+    if beam == 1:
+        assert steps == len(hypothesis.ids) + 1
+
+
+def test_search_leaves_the_model_in_its_mode() -> None:
+    model = small_model(0).train()
+    TorchEngine(model).search([[20]], SearchOptions(extra=2))
+    assert model.training

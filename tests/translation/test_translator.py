@@ -1,0 +1,173 @@
+"""The translator, with an engine that repeats its source: whatever comes out otherwise is the translator's doing."""
+
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nmt.data.vocabulary import Vocabulary
+from nmt.errors import UsageError
+from nmt.lines import clean
+from nmt.translation.hypothesis import Hypothesis, SearchOptions
+from nmt.translation.translator import (
+    LONGEST,
+    WINDOW_CHARACTERS,
+    WINDOW_LINES,
+    Translator,
+    search_options,
+    windows,
+)
+
+BLANK = ["", " ", "\t", "\u00a0", "\u200b", "\ufeff", " \u2003\u200b ", "\x00", "\r"]
+SYMBOLS = ["-", "...", "***", "1.", "3,50 €", "→", "😀", "2017-06-12"]
+WORDS = ["the", "dog", "Haus", "a", "über", "unfamiliarities", "3.5", "–"]
+
+
+class Echo:
+    """Translates every source to itself, and notes what it was asked."""
+
+    def __init__(self, answer: Sequence[int] | None = None, at_limit: bool = False) -> None:
+        self.answer, self.at_limit = answer, at_limit
+        self.batches: list[list[list[int]]] = []
+        self.options: list[SearchOptions] = []
+
+    def search(self, sources: Sequence[Sequence[int]], options: SearchOptions) -> list[list[Hypothesis]]:
+        self.batches.append([list(source) for source in sources])
+        self.options.append(options)
+        answers = [list(source if self.answer is None else self.answer) for source in sources]
+        return [[Hypothesis(ids, -1.0, -1.0, self.at_limit)] for ids in answers]
+
+
+def test_needs_no_torch() -> None:
+    """The translator can be imported, and so given another engine, without torch."""
+    script = "import sys, nmt.translation.translator; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+@settings(max_examples=50, deadline=None)
+@given(lines=st.lists(st.lists(st.sampled_from([*WORDS, *BLANK[1:]]), max_size=30).map(" ".join), max_size=40))
+def test_nth_output_is_of_nth_input(vocabulary: Vocabulary, lines: list[str]) -> None:
+    """Whatever the lengths and however they are batched, each line's own translation stands in its place."""
+    found = Translator(Echo(), vocabulary, batch_tokens=40).translate(lines)
+    assert [text.split() for text in found] == [
+        [] if not line.strip(" \u2003\u200b\ufeff\t\u00a0\x00\r") else clean(line).split() for line in lines
+    ]
+
+
+def test_batches_hold_like_lengths_within_the_limit(vocabulary: Vocabulary) -> None:
+    """A batch has at most the asked-for pieces, padding included, or one line; the longest lines go first."""
+    lines = [" ".join((WORDS * 3)[: 1 + number * 7 % 19]) for number in range(60)]
+    engine = Echo()
+    Translator(engine, vocabulary, batch_tokens=400).translate(lines)
+    lengths = [[len(source) for source in batch] for batch in engine.batches]
+    assert all(len(batch) * max(batch) <= 400 or len(batch) == 1 for batch in lengths)
+    flat = [length for batch in lengths for length in batch]
+    assert flat == sorted(flat, reverse=True)
+    assert len(flat) == len(lines) > 2 * len(lengths)
+
+
+@pytest.mark.parametrize("line", BLANK)
+def test_blank_lines_never_reach_the_engine(vocabulary: Vocabulary, line: str) -> None:
+    """A line in which a reader sees nothing comes out empty, and the engine is not called."""
+    engine = Echo()
+    assert Translator(engine, vocabulary).translate([line]) == [""]
+    assert not engine.batches
+
+
+@pytest.mark.parametrize("line", SYMBOLS)
+def test_lines_without_a_letter_are_copied(vocabulary: Vocabulary, line: str) -> None:
+    """Digits, punctuation and signs alone come out as they went in, and the engine is not called."""
+    engine = Echo()
+    assert Translator(engine, vocabulary).translate([line]) == [line]
+    assert not engine.batches
+
+
+def test_no_lines_give_no_lines(vocabulary: Vocabulary) -> None:
+    """No input is no output."""
+    assert Translator(Echo(), vocabulary).translate([]) == []
+
+
+@pytest.mark.parametrize("byte", ["<0x0A>", "<0x0D>", "<0x0B>", "<0x0C>", "<0x1C>", "<0x09>", "<0x00>"])
+def test_a_hypothesis_never_breaks_its_line(vocabulary: Vocabulary, byte: str) -> None:
+    """A model that emits the bytes of a line break or another control character gives a space."""
+    [id] = [id for id in range(len(vocabulary)) if vocabulary.pieces([id]) == [byte]]
+    word = vocabulary.encode("Haus")
+    assert Translator(Echo([*word, id, *word]), vocabulary).translate(["house"]) == ["Haus  Haus"]
+
+
+@pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\u0085", "\x0b", "\x0c", "\x1c", "\r", "\t", "\x00"])
+def test_separators_within_a_line_are_spaces(vocabulary: Vocabulary, separator: str) -> None:
+    """What other programs take for a line break is a space to the model, and no break in the output."""
+    engine = Echo()
+    assert Translator(engine, vocabulary).translate([f"one{separator}two"]) == ["one two"]
+    assert engine.batches == [[vocabulary.encode("one two")]]
+
+
+def test_long_lines_go_in_parts_and_come_out_whole(vocabulary: Vocabulary) -> None:
+    """A line over 512 pieces is searched in parts of whole words, and is one line again, in order, and marked."""
+    words = [f"{WORDS[number % 6]}{number}" for number in range(700)]
+    engine = Echo()
+    translator = Translator(engine, vocabulary)
+    long, short = translator.translate_stream([[" ".join(words), "Haus"]], SearchOptions())
+    assert long.text == " ".join(words)
+    assert (long.parts, short.parts) == (sum(map(len, engine.batches)) - 1, 1)
+    assert long.parts > 1
+    sources = [source for batch in engine.batches for source in batch]
+    assert all(len(source) <= LONGEST for source in sources)
+    assert all(vocabulary.begins_word(source[0]) for source in sources)
+
+
+def test_a_word_longer_than_a_search_is_cut_too(vocabulary: Vocabulary) -> None:
+    """Without white space to cut at, every part is still at most 512 pieces, and nothing is lost."""
+    engine = Echo()
+    [text] = Translator(engine, vocabulary).translate(["猫" * 1_000])
+    assert text.replace(" ", "").count("猫") >= 997  # a cut may fall between the bytes of a character
+    assert max(len(source) for batch in engine.batches for source in batch) <= LONGEST
+
+
+def test_the_length_limit_is_reported_of_its_line(vocabulary: Vocabulary) -> None:
+    """A search that ended at its limit marks the line; blank and copied lines are never marked."""
+    stream = Translator(Echo(at_limit=True), vocabulary).translate_stream([["house", "", "-"]], SearchOptions())
+    assert [translation.at_limit for translation in stream] == [True, False, False]
+
+
+def test_options_reach_the_engine(vocabulary: Vocabulary) -> None:
+    """Beam and length penalty are those asked for; by default the paper's 4 and 0.6."""
+    engine = Echo()
+    Translator(engine, vocabulary).translate(["house"])
+    Translator(engine, vocabulary).translate(["house"], beam=7, length_penalty=1.5)
+    assert [(asked.beam, asked.length_penalty) for asked in engine.options] == [(4, 0.6), (7, 1.5)]
+
+
+@pytest.mark.parametrize(("beam", "penalty"), [(0, 0.6), (-3, 0.6), (4, -0.1), (4, float("nan")), (4, float("inf"))])
+def test_impossible_options_are_refused(beam: int, penalty: float) -> None:
+    """A search that cannot be done is the user's error, before any model is loaded."""
+    with pytest.raises(UsageError, match="--beam" if beam < 1 else "--length-penalty"):
+        search_options(beam, penalty)
+
+
+def test_groups_are_answered_one_by_one(vocabulary: Vocabulary) -> None:
+    """The first group's translations are out before the second group is asked for."""
+    asked = []
+
+    def groups() -> Iterator[list[str]]:
+        for line in ("one", "two"):
+            asked.append(line)
+            yield [line]
+
+    stream = Translator(Echo(), vocabulary).translate_stream(groups(), SearchOptions())
+    assert next(stream).text == "one"
+    assert asked == ["one"]
+
+
+def test_windows_bound_the_memory_and_lose_nothing() -> None:
+    """Windows are the lines in order, each window of limited lines and characters (or one line over it)."""
+    lines = ["x"] * (2 * WINDOW_LINES + 1) + ["y" * (WINDOW_CHARACTERS // 3)] * 10 + ["z" * (2 * WINDOW_CHARACTERS), ""]
+    found = list(windows(lines))
+    assert [line for window in found for line in window] == lines
+    assert all(0 < len(window) <= WINDOW_LINES for window in found)
+    assert all(sum(map(len, window[:-1])) <= WINDOW_CHARACTERS for window in found)
+    assert list(windows([])) == []

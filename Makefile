@@ -1,11 +1,22 @@
 # The two commands that set everything up: `make demo` shows the whole path, `make test` checks the tool.
 PYTHON ?= python3
 BIN := .venv/bin
+DEMO := demo-model
 
 .PHONY: demo test slow check clean
 
+# Trains on the embedded corpus, translates sentences the model never saw from a file and through a pipe, and scores it.
 demo: .venv/installed
-	$(BIN)/python -m tests.demo
+	$(BIN)/nmt train --data demo --model $(DEMO)
+	head -4 data/demo/test.en > $(DEMO)/unseen.txt
+	@echo; echo "Sentences it never saw, from a file:"; cat $(DEMO)/unseen.txt; echo
+	$(BIN)/nmt translate --model $(DEMO) $(DEMO)/unseen.txt
+	@echo; echo "And through a pipe:"
+	echo "I have seen the old man." | $(BIN)/nmt translate --model $(DEMO)
+	@echo; echo "All 500 of them, scored:"
+	$(BIN)/nmt score --model $(DEMO)
+	@echo; echo "Next: .venv/bin/nmt translate --model $(DEMO)           and type sentences like those in data/demo/test.en"
+	@echo "      .venv/bin/nmt train --data FOLDER --model MINE    with your own train.en and train.de"
 
 test: check
 	$(BIN)/pytest -m "not slow"
@@ -25,4 +36,4 @@ check: .venv/installed
 	touch $@
 
 clean:
-	rm -rf .venv model
+	rm -rf .venv $(DEMO)

@@ -47,14 +47,27 @@ class ModelDirectory:
         return cls(path.resolve().parent.parent if inside else path)
 
     def exists(self) -> bool:
+        """Whether a run has begun here: config.json is written last of what a run needs."""
         return self.config_path.exists()
+
+    def files(self) -> tuple[Path, ...]:
+        """All that a run writes, files and folders."""
+        return (
+            self.config_path,
+            self.weights_path,
+            self.tokenizer_path,
+            self.metrics_path,
+            self.checkpoints,
+            self.heldout,
+        )
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the directory for one run. Raises UsageError while another holds it, or if it cannot be written."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            if not self.exists() and any(entry.name != ".lock" for entry in self.path.iterdir()):
+            own = {".lock", *(path.name for path in self.files())}
+            if not self.exists() and any(entry.name.removesuffix(".part") not in own for entry in self.path.iterdir()):
                 raise UsageError(f"{self.path}: holds other files; name a new or empty directory with --model")
             lock = (self.path / ".lock").open("w")
         except OSError as error:

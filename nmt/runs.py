@@ -63,8 +63,6 @@ def train(
     directory = ModelDirectory(path)
     settle(find_preset(preset or "base"), toml, flags)  # a mistake in the settings shows before any data is read
     with directory.locked():
-        if restart:
-            _clear(directory)
         started = time.perf_counter()
         corpus = corpora.load(data, *languages)
         for note in corpus.notes:
@@ -72,9 +70,10 @@ def train(
         name, model_config, config = _choose(corpus, data, preset, toml, flags)
         reporter.say(f"preset {name}: {find_preset(name).source}")
         run = _Run(directory, corpus, model_config, config, reporter)
-        if directory.exists():
-            run.check_identity(preset_name=name)
+        if directory.exists() and not restart:
+            run.check_identity()
         else:
+            _clear(directory)  # of the old run, or of one that was stopped before it had begun
             run.begin(name, command)
         run.go_on(started)
 
@@ -93,10 +92,11 @@ def _choose(
 
 def _clear(directory: ModelDirectory) -> None:
     """Delete a run's own files, and nothing else."""
-    for folder in (directory.checkpoints, directory.heldout):
-        shutil.rmtree(folder, ignore_errors=True)
-    for file in (directory.config_path, directory.weights_path, directory.tokenizer_path, directory.metrics_path):
-        file.unlink(missing_ok=True)
+    for path in directory.files():
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
 
 
 class _Run:
@@ -153,7 +153,7 @@ class _Run:
             }
         )
 
-    def check_identity(self, preset_name: str) -> None:
+    def check_identity(self) -> None:
         """Raises UsageError with all that differs from the run in the directory, where anything that matters does."""
         stored = self.directory.read_config()
         now = self._identity(

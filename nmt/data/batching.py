@@ -17,9 +17,9 @@ from nmt.data.prepared import PreparedPairs, Side
 from nmt.data.vocabulary import BOS, EOS, PAD
 
 CHUNKS = 8  # lengths mixed in an update, as the paper's eight GPUs each took a batch of one length ...
-CHUNK_TOKENS = 1_024  # ... where the update is large enough to give each this many target tokens
+CHUNK_TOKENS = 512  # ... where the update is large enough to give each this many target tokens
 MOST_PADDING = 0.1  # of a micro-batch's cells, unless it is short of FEWEST_TOKENS
-FEWEST_TOKENS = 512
+FEWEST_TOKENS = 256
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The command line: parse, call, print. Everything heavy is imported inside the commands, so that --help answers at once."""
 
 import os
+import re
 import shlex
 import signal
 import sys
@@ -144,18 +145,25 @@ def score(
     """Score translations against references, or the model on its held-out test set."""
     with faults_reported():
         from nmt import scoring
+        from nmt.lines import standard_output
 
         if hypotheses:
             lines = scoring.score_files(hypotheses, reference or [], lowercase)
         else:
             lines = scoring.score_model(model, reference or [], lowercase, device, Reporter(quiet))
         for line in lines:
-            print(line)
+            standard_output().write(f"{line}\n".encode(errors="surrogateescape"))
 
 
 def command_line() -> str:
     """The command as it was typed, with paths cut to their last part: a model directory names no place on a machine."""
-    words = [Path(word).name if word.startswith(("/", ".", "~")) else word for word in sys.argv[1:]]
+    # an option may be joined to its value: --data=/home/me/text, -m/home/me/model
+    parts = [re.fullmatch(r"(--[\w-]+=|-\w)?(.*)", word, re.DOTALL) for word in sys.argv[1:]]
+    words = [
+        (part[1] or "") + (Path(part[2]).name if part[2].startswith(("/", ".", "~")) else part[2])
+        for part in parts
+        if part
+    ]
     return shlex.join(["nmt", *words])
 
 

@@ -10,6 +10,8 @@ from nmt.errors import UsageError
 
 def find_device(name: str) -> torch.device:
     """`auto` is CUDA where there is one. Raises UsageError for a CUDA that is not there: nothing falls back in silence."""
+    if name not in ("auto", "cpu", "cuda"):
+        raise UsageError(f"--device {name}: must be auto, cpu or cuda")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda" and not torch.cuda.is_available():
@@ -19,6 +21,8 @@ def find_device(name: str) -> torch.device:
 
 def find_precision(name: str, device: torch.device) -> str:
     """`auto` is bf16 where the hardware computes in it, else fp32."""
+    if name not in ("auto", "fp32", "bf16"):
+        raise UsageError(f"--precision {name}: must be auto, fp32 or bf16")
     if name != "auto":
         return name
     if device.type == "cuda":

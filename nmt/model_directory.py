@@ -7,7 +7,7 @@ model.safetensors   the weights to use              heldout/       raw valid and
 
 import fcntl
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,14 +51,14 @@ class ModelDirectory:
         return self.config_path.exists()
 
     def files(self) -> tuple[Path, ...]:
-        """All that a run writes, files and folders."""
+        """All that a run writes, config.json last: while it is there, the others are known to be a run's."""
         return (
-            self.config_path,
+            self.checkpoints,
+            self.heldout,
             self.weights_path,
             self.tokenizer_path,
             self.metrics_path,
-            self.checkpoints,
-            self.heldout,
+            self.config_path,
         )
 
     @contextmanager
@@ -66,8 +66,9 @@ class ModelDirectory:
         """Hold the directory for one run. Raises UsageError while another holds it, or if it cannot be written."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            own = {".lock", *(path.name for path in self.files())}
-            if not self.exists() and any(entry.name.removesuffix(".part") not in own for entry in self.path.iterdir()):
+            if self.exists():
+                self.read_config()  # raises where it is another program's, of which nothing may be touched
+            elif any(self.path.iterdir()) and not (self.path / ".lock").exists():  # only nmt puts a lock there
                 raise UsageError(f"{self.path}: holds other files; name a new or empty directory with --model")
             lock = (self.path / ".lock").open("w")
         except OSError as error:
@@ -105,6 +106,8 @@ class ModelDirectory:
     def read_vocabulary(self) -> Vocabulary:
         try:
             return Vocabulary(self.tokenizer_path.read_bytes())
+        except UsageError as error:
+            raise UsageError(f"{self.tokenizer_path}: {error}") from None
         except OSError as error:
             raise UsageError(f"{self.tokenizer_path}: {error.strerror}; the model directory is incomplete") from None
 
@@ -136,9 +139,15 @@ class ModelDirectory:
         """Raw source and target lines of `valid` or `test`, or None where the corpus had none."""
         config = self.read_config()
         paths = [self.heldout / f"{split}.{config[side]}.gz" for side in ("source", "target")]
-        if not paths[0].exists():
+        count = config["data"]["lines"].get(split, 0)
+        if not count:
             return None
         source, target = (list(read_lines(path)) for path in paths)
+        for path, lines in zip(paths, (source, target), strict=True):
+            if len(lines) != count:
+                raise UsageError(
+                    f"{path}: holds {len(lines):,} lines instead of {count:,}; the model directory is damaged"
+                )
         return source, target
 
     def log(self, event: dict[str, Any]) -> None:
@@ -146,12 +155,17 @@ class ModelDirectory:
         with self.metrics_path.open("a", encoding="utf-8", newline="\n") as file:
             file.write(json.dumps(event) + "\n")
 
-    def cut_log(self, update: int) -> None:
-        """Drop the events after this update, which a resumed run will write again."""
+    def cut_log(self, update: int, validated: Collection[int]) -> None:
+        """Drop the events after this update, and validations not among these, which a resumed run will write again."""
         if self.metrics_path.exists():
             lines = self.metrics_path.read_text(encoding="utf-8").split("\n")
-            kept = [line for line in lines if line.endswith("}") and json.loads(line)["step"] <= update]
-            checkpoint.replace_text(self.metrics_path, "".join(line + "\n" for line in kept))
+            events = [json.loads(line) for line in lines if line.endswith("}")]  # a last line may be torn
+            kept = [
+                event
+                for event in events
+                if event["step"] <= update and (event["event"] != "validation" or event["step"] in validated)
+            ]
+            checkpoint.replace_text(self.metrics_path, "".join(json.dumps(event) + "\n" for event in kept))
 
 
 def load_translator(

@@ -13,7 +13,8 @@ class Reporter:
 
     def __init__(self, quiet: bool = False) -> None:
         self.quiet = quiet
-        self.console = Console(stderr=True, highlight=False, soft_wrap=True)
+        on_terminal = sys.stderr is not None and sys.stderr.isatty()  # rich would believe FORCE_COLOR instead
+        self.console = Console(stderr=True, highlight=False, soft_wrap=True, force_terminal=on_terminal)
         self.bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),

@@ -1,11 +1,9 @@
 """A training run from settings to model directory: the one place that composes all the rooms."""
 
 import hashlib
-import math
 import platform
 import shutil
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,26 +16,25 @@ import sentencepiece
 import torch
 
 import nmt
-from nmt import devices, scoring
+from nmt import devices
 from nmt.config import EXTENT, RUNTIME, ModelConfig, TrainingConfig, find_preset, preset_for, settle
 from nmt.data import corpus as corpora
 from nmt.data.batching import Plan
 from nmt.data.corpus import CleaningReport, Corpus, usable
 from nmt.data.prepared import prepare
-from nmt.data.vocabulary import SAMPLE, Vocabulary, learn
+from nmt.data.vocabulary import SAMPLE, learn
 from nmt.errors import NmtError, UsageError
 from nmt.model.transformer import Transformer
 from nmt.model_directory import ModelDirectory
 from nmt.reporting import Reporter, duration, table
 from nmt.training import checkpoint
 from nmt.training.trainer import Interval, Trainer
-from nmt.training.validation import evaluate
-from nmt.translation.engine import TorchEngine
-from nmt.translation.translator import Translator
+from nmt.validation import Validation, Validator
 
 ESTIMATE_AFTER = 20  # updates
 A_DAY = 86_400.0
 LINE_EVERY = 100  # updates, where there is no progress bar
+WORSE = 1.2  # times the loss before an interruption: something is amiss
 
 
 class Interrupted(NmtError):
@@ -61,7 +58,8 @@ def train(
 ) -> None:
     """Train into the model directory, or go on with the run that is there. Raises NmtError and UsageError."""
     directory = ModelDirectory(path)
-    settle(find_preset(preset or "base"), toml, flags)  # a mistake in the settings shows before any data is read
+    _, config = settle(find_preset(preset or "base"), toml, flags)
+    devices.find_device(config.device)  # a mistake in the settings shows before any data is read
     with directory.locked():
         started = time.perf_counter()
         corpus = corpora.load(data, *languages)
@@ -93,6 +91,7 @@ def _choose(
 def _clear(directory: ModelDirectory) -> None:
     """Delete a run's own files, and nothing else."""
     for path in directory.files():
+        path.with_name(path.name + ".part").unlink(missing_ok=True)
         if path.is_dir():
             shutil.rmtree(path)
         else:
@@ -130,7 +129,7 @@ class _Run:
         self.reporter.say(f"vocabulary: {len(vocabulary):,} pieces{fewer}, learned from {sample:,} pairs")
         vocabulary.save(self.directory.tokenizer_path)
         for split in ("valid", "test"):
-            if text := getattr(corpus, split):
+            if (text := getattr(corpus, split)) and text.count:
                 self.directory.write_heldout(split, self.languages, text)
         self.directory.write_config(
             {
@@ -163,13 +162,19 @@ class _Run:
             (stored["source"], stored["target"]), stored["data"], stored["model"], stored["training"]
         )
         differences = [
-            f"{name} was {before.get(name, 'unset')}, now {now[name]}" for name in now if before.get(name) != now[name]
+            f"{name} was {before.get(name, 'unset')}, now {now.get(name, 'unset')}"
+            for name in before | now
+            if before.get(name) != now.get(name)
         ]
         if differences:
             raise UsageError(
                 f"{self.directory.path} holds another run: " + "; ".join(differences) + ". "
                 "Name another directory with --model, give the settings it had, or discard it with --restart"
             )
+        for name in sorted(RUNTIME):
+            old, new = stored["training"][name], getattr(self.config, name)
+            if old != new:
+                self.reporter.say(f"{name} was {old}, now {new}: the same updates, but not to the last bit")
         self.directory.write_config(
             {key: value for key, value in stored.items() if key != "format"} | {"training": self.config.model_dump()}
         )
@@ -200,8 +205,9 @@ class _Run:
         if newest := checkpoint.newest(self.directory.checkpoints):
             trainer.progress = checkpoint.restore(newest, model, trainer.optimizer)
         progress = trainer.progress
-        self.directory.cut_log(progress.update)
-        if progress.update >= config.steps and progress.validations:
+        self.directory.cut_log(progress.update, [update for update, _ in progress.validations])
+        if progress.update >= config.steps and not trainer.validation_due():
+            self._write_average(progress)  # of as many checkpoints as are asked for now
             reporter.say(
                 f"{self.directory.path}: this run is finished ({progress.update:,} updates); more with --steps"
             )
@@ -211,8 +217,10 @@ class _Run:
             f"seed {config.seed}; checkpoints take up to {checkpoint.size(model, config.average) / 2**20:,.0f} MiB"
         )
         if progress.update:
-            reporter.say(f"going on after update {progress.update:,}, learning rate {trainer.learning_rate():.2e}")
-        validator = _Validator(self.directory, vocabulary, config, self.precision)
+            last = "" if progress.last_loss is None else f", last loss {progress.last_loss:.3f}"
+            reporter.say(f"going on after update {progress.update:,}, rate {trainer.learning_rate():.2e}{last}")
+        text = self.directory.read_heldout("valid")
+        validator = Validator(*text, vocabulary, config, self.precision) if text else None
         with _signals() as signals:
             self._train(trainer, validator, signals, started)
         if progress.update < config.steps:
@@ -229,37 +237,55 @@ class _Run:
             )
         )
 
-    def _train(self, trainer: Trainer, validator: "_Validator", signals: list[int], started: float) -> None:
+    @staticmethod
+    def _validate(validator: Validator | None, model: Transformer) -> Validation | str:
+        """What validation found, or why it found nothing: a checkpoint is safe, and training worth more than a score."""
+        if validator is None:
+            return "no validation text"
+        try:
+            return validator.validate(model)
+        except Exception as error:  # out of memory, say
+            return f"validation failed ({type(error).__name__}: {error})"
+
+    def _write_average(self, progress: checkpoint.Progress) -> None:
+        """The weights to use: the mean of the last validated checkpoints that are still there."""
+        there = checkpoint.saved(self.directory.checkpoints)
+        last = [update for update in checkpoint.averaged(progress, self.config.average) if update in there]
+        folders = [checkpoint.path_of(self.directory.checkpoints, update) for update in last]
+        checkpoint.save_weights(self.directory.weights_path, checkpoint.average(folders))
+
+    def _train(self, trainer: Trainer, validator: Validator | None, signals: list[int], started: float) -> None:
         progress, config, reporter, directory = trainer.progress, self.config, self.reporter, self.directory
-        resumed_at, since = progress.update, time.perf_counter()
+        resumed_at, loss_before, since = progress.update, progress.last_loss, time.perf_counter()
         with reporter:
             task = reporter.bar.add_task("training", total=config.steps, completed=progress.update, status="")
 
             def save() -> None:
-                path = checkpoint.save(directory.checkpoints, trainer.model, trainer.optimizer, progress)
+                checkpoint.save(directory.checkpoints, trainer.model, trainer.optimizer, progress)
                 if not progress.validations:  # so that a run stopped early can be tried out
-                    checkpoint.save_weights(directory.weights_path, checkpoint.load_weights(path / checkpoint.WEIGHTS))
+                    checkpoint.save_weights(directory.weights_path, trainer.model.state_dict())
 
             def validate() -> None:
-                event = validator.validate(trainer.model)
-                progress.validations.append((progress.update, event.get("bleu")))
-                checkpoint.record(checkpoint.path_of(directory.checkpoints, progress.update), progress)
-                last = checkpoint.averaged(progress, config.average)
-                folders = [checkpoint.path_of(directory.checkpoints, update) for update in last]
-                checkpoint.save_weights(directory.weights_path, checkpoint.average(folders))
+                found = self._validate(validator, trainer.model)
+                progress.validations.append((progress.update, found.bleu if isinstance(found, Validation) else None))
+                self._write_average(progress)
                 checkpoint.tidy(directory.checkpoints, progress, config.average)
                 minutes = (time.perf_counter() - started) / 60
-                directory.log({"step": progress.update, "minutes": round(minutes, 2)} | event)
-                reporter.say(f"update {progress.update:,}, {minutes:.1f} min: " + _describe_validation(event))
-                if event.get("same", 0) > 0.5 and progress.update > config.warmup:
+                event = found.event() if isinstance(found, Validation) else {"validation_error": found}
+                directory.log({"event": "validation", "step": progress.update, "minutes": round(minutes, 2)} | event)
+                # Last, so that after a sudden end what is not recorded is done again.
+                checkpoint.record(checkpoint.path_of(directory.checkpoints, progress.update), progress)
+                reporter.say(f"update {progress.update:,}, {minutes:.1f} min: saved, {found}")
+                if isinstance(found, Validation) and found.same > 0.5 and progress.update > config.warmup:
                     reporter.warn(
-                        f"{event['same']:.0%} of the validation outputs are the same sentence: the model has collapsed; "
+                        f"{found.same:.0%} of the validation outputs are the same sentence: the model has collapsed; "
                         "start again with a longer warm-up or a lower rate (warmup, factor under [training])"
                     )
 
             def log(interval: Interval) -> None:
                 directory.log(
                     {
+                        "event": "training",
                         "step": interval.update,
                         "epoch": interval.epoch,
                         "loss": interval.loss,
@@ -268,6 +294,10 @@ class _Run:
                         "padding": round(interval.padding, 4),
                     }
                 )
+                nonlocal loss_before
+                if loss_before and interval.loss > WORSE * loss_before:
+                    reporter.warn(f"the loss is {interval.loss:.3f}, after {loss_before:.3f} before the interruption")
+                loss_before = None  # only the first line after a resume is compared
                 left = (config.steps - interval.update) * (time.perf_counter() - since) / (interval.update - resumed_at)
                 status = f"loss {interval.loss:.3f}, {interval.tokens_per_second:,.0f} tokens/s, {duration(left)} left"
                 reporter.bar.update(task, completed=interval.update, status=status)
@@ -283,60 +313,6 @@ class _Run:
                         reporter.warn("this is more than a day; a smaller --preset or fewer --steps train sooner")
 
             trainer.run(save, validate, log, lambda: bool(signals))
-
-
-class _Validator:
-    """Loss and BLEU of the directory's validation text, decoded with translate's defaults."""
-
-    def __init__(
-        self, directory: ModelDirectory, vocabulary: Vocabulary, config: TrainingConfig, precision: str
-    ) -> None:
-        self.vocabulary, self.config, self.precision = vocabulary, config, precision
-        self.text = directory.read_heldout("valid")
-        self.plan: Plan | None = None
-        if self.text:
-            whole = config.model_copy(update={"max_pieces": sys.maxsize, "max_ratio": math.inf})
-            pairs = usable(zip(*self.text, strict=True), config, CleaningReport())
-            self.plan = Plan(prepare(pairs, vocabulary, whole, CleaningReport()), config.tokens_per_update, config.seed)
-
-    def validate(self, model: Transformer) -> dict[str, Any]:
-        """The event for the log; empty without validation text. A failure is in it, and ends nothing."""
-        if not self.text or not self.plan or not len(self.plan.pairs):
-            return {}
-        try:
-            smoothed, nll = evaluate(
-                model, self.plan, self.config.micro_batch_tokens, self.config.label_smoothing, self.precision
-            )
-            source, reference = self.text
-            on_cpu = model.embedding.weight.device.type == "cpu"
-            engine = TorchEngine(model, "fp32" if on_cpu else self.precision)
-            hypotheses = Translator(engine, self.vocabulary).translate(source)
-            score = scoring.bleu(hypotheses, [reference])
-        except (
-            Exception
-        ) as error:  # out of memory, say: a checkpoint is safe, and training is worth more than its score
-            return {"validation_error": f"{type(error).__name__}: {error}"}
-        most_common = max(map(hypotheses.count, set(hypotheses)))
-        return {
-            "valid_loss": smoothed,
-            "nll": nll,
-            "perplexity": math.exp(nll),
-            "bleu": score.value,
-            "signature": score.signature,
-            "lines": score.lines,
-            "beam": 4,
-            "same": most_common / len(hypotheses),
-        }
-
-
-def _describe_validation(event: dict[str, Any]) -> str:
-    if "validation_error" in event:
-        return f"saved; validation failed ({event['validation_error']})"
-    if not event:
-        return "saved; there is no validation text"
-    return (
-        f"validation perplexity {event['perplexity']:.2f}, BLEU {event['bleu']:.2f} ({event['lines']:,} lines, beam 4)"
-    )
 
 
 def _describe_data(corpus: Corpus) -> dict[str, Any]:

@@ -55,12 +55,14 @@ def score_files(hypotheses: Sequence[str], references: Sequence[Path], lowercase
     lines = []
     for name in hypotheses:
         hypothesis = list(decode_lines(standard_input(), "standard input") if name == "-" else read_lines(Path(name)))
+        label = "standard input" if name == "-" else name
         for path, text in zip(references, texts, strict=True):
             if len(text) != len(hypothesis):
-                label = "standard input" if name == "-" else name
                 raise UsageError(
                     f"{label} has {len(hypothesis):,} lines but {path} has {len(text):,}: they must line up"
                 )
+        if not hypothesis:
+            raise UsageError(f"{label}: holds no lines to score")
         lines.append(f"{name} against {named}: {bleu(hypothesis, texts, lowercase)}")
     return lines
 

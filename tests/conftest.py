@@ -9,10 +9,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from typer.testing import CliRunner, Result
 
+from nmt.cli import app
 from nmt.data.corpus import demo_folder
 from nmt.data.vocabulary import Vocabulary, learn
 from nmt.lines import read_lines
+
+# The tests are many small processes, whose threads would only wait on each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+torch.set_num_threads(1)
 
 Nmt = Callable[..., subprocess.CompletedProcess[bytes]]
 
@@ -43,6 +49,20 @@ def run_nmt(
     environment = {name: value for name, value in (os.environ | env).items() if value}
     command = [sys.executable, "-m", "nmt", *map(str, arguments)]
     return subprocess.run(command, input=stdin, capture_output=True, cwd=cwd, env=environment, timeout=300, check=False)
+
+
+def call(*arguments: str | Path, stdin: bytes = b"") -> Result:
+    """`nmt` with these arguments inside this process, which spares the seconds it takes to import torch."""
+    return CliRunner().invoke(app, [*map(str, arguments)], input=stdin, catch_exceptions=False)
+
+
+def refusal(done: Result, code: int = 2) -> str:
+    """The one sentence on stderr of a command that ended with this exit code and left stdout empty."""
+    assert done.exit_code == code, (done.exit_code, done.stderr)
+    assert done.stdout_bytes == b""
+    assert done.stderr.startswith("nmt: "), done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    return done.stderr
 
 
 @pytest.fixture(scope="session")

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 import typer.main
 from typer.core import TyperGroup, TyperOption
-from typer.testing import CliRunner, Result
 
 from nmt import __version__
 from nmt.cli import app
 from nmt.config import ModelConfig, TrainingConfig
-from tests.conftest import Nmt
+from tests.conftest import Nmt, call, refusal
 
 HEAVY = ("torch", "datasets", "sacrebleu", "sentencepiece", "numpy")
 COMMANDS = ("train", "translate", "score")
@@ -22,20 +21,6 @@ OPTIONS = """
 --micro-batch-tokens --model --norm --output --precision --preset --quiet --reference --restart --seed --show-completion
 --source --steps --target --tokens-per-update --validate-every --version --vocab-size
 """
-
-
-def call(*arguments: str | Path, stdin: bytes = b"") -> Result:
-    """`nmt` with these arguments inside this process, which spares the seconds it takes to import torch."""
-    return CliRunner().invoke(app, [*map(str, arguments)], input=stdin, catch_exceptions=False)
-
-
-def refusal(done: Result, code: int = 2) -> str:
-    """The one sentence on stderr of a command that ended with this exit code and left stdout empty."""
-    assert done.exit_code == code, (done.exit_code, done.stderr)
-    assert done.stdout_bytes == b""
-    assert done.stderr.startswith("nmt: "), done.stderr
-    assert done.stderr.count("\n") == 1, done.stderr
-    return done.stderr
 
 
 def commands() -> TyperGroup:

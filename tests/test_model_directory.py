@@ -12,7 +12,7 @@ from nmt.data.vocabulary import learn
 from nmt.errors import UsageError
 from nmt.lines import read_lines
 from nmt.model_directory import ModelDirectory
-from tests.test_cli import call, refusal
+from tests.conftest import call, refusal
 
 NEEDED = ["config.json", "tokenizer.model", "model.safetensors"]
 HELD_OUT = ["heldout/test.en.gz", "heldout/test.de.gz"]
@@ -113,10 +113,10 @@ def test_the_log_is_cut_back(tmp_path: Path) -> None:
     """Events after the update, and a line torn by a sudden end, go; all before stays as it was written."""
     directory = ModelDirectory(tmp_path)
     for step in (20, 30, 30, 40):
-        directory.log({"step": step, "loss": 1 / 3})
+        directory.log({"event": "training", "step": step, "loss": 1 / 3})
     written = directory.metrics_path.read_text()
     directory.metrics_path.write_text(written + '{"step": 60, "lo')
-    directory.cut_log(30)
+    directory.cut_log(30, [])
     assert directory.metrics_path.read_text() == "".join(line + "\n" for line in written.splitlines()[:3])
 
 

@@ -13,8 +13,7 @@ from nmt import scoring
 from nmt.errors import UsageError
 from nmt.lines import read_lines
 from nmt.model_directory import ModelDirectory
-from tests.conftest import Nmt
-from tests.test_cli import call, refusal
+from tests.conftest import Nmt, call, refusal
 
 SIGNATURE = re.compile(r"nrefs:\d\|case:\w+\|eff:no\|tok:13a\|smooth:exp\|version:[\d.]+")
 

@@ -24,8 +24,7 @@ from typer.testing import Result
 from nmt import __version__, runs, scoring
 from nmt.lines import read_lines
 from nmt.training import trainer
-from tests.conftest import Nmt, write_corpus
-from tests.test_cli import call, refusal
+from tests.conftest import Nmt, call, refusal, write_corpus
 
 RECIPE = """
 [model]

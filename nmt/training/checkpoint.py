@@ -13,7 +13,8 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+from safetensors.torch import save as serialize
 from torch import Tensor
 
 from nmt.errors import UsageError
@@ -33,7 +34,8 @@ class Progress:
     validations: list[tuple[int, float | None]] = field(
         default_factory=list
     )  # (update, BLEU) of each validated checkpoint
-    # Since the last line of the log:
+    last_loss: float | None = None  # of the last line of the log
+    # Since that line:
     loss: float = 0.0  # summed over target tokens
     target_tokens: int = 0
     tokens: int = 0  # of both sides ...
@@ -87,7 +89,9 @@ def restore(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer
         progress.validations = [(update, bleu) for update, bleu in progress.validations]
         return progress
     except Exception as error:  # torch.load raises half a dozen types for a torn file
-        raise UsageError(f"{path}: not a training state of this version, or damaged ({error})") from None
+        raise UsageError(
+            f"{path}: not a training state of this version, or damaged ({str(error).splitlines()[0]})"
+        ) from None
 
 
 def replace_text(path: Path, text: str) -> None:
@@ -103,8 +107,9 @@ def replace_text(path: Path, text: str) -> None:
 def save_weights(path: Path, weights: dict[str, Tensor]) -> None:
     """Write weights beside and rename."""
     part = path.with_name(path.name + ".part")
-    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}, part)
-    with part.open("rb") as file:
+    with part.open("wb") as file:  # safetensors' own save_file makes it readable to its owner alone
+        file.write(serialize({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}))
+        file.flush()
         os.fsync(file.fileno())
     part.replace(path)
 

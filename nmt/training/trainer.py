@@ -73,7 +73,7 @@ class Trainer:
         where the loss is no longer a number.
         """
         progress, config = self.progress, self.config
-        if self._validation_due():  # the run was interrupted between saving and validating
+        if self.validation_due():  # the run was interrupted between saving and validating
             validate()
         since = time.perf_counter()
         for pairs in self._updates():
@@ -81,7 +81,7 @@ class Trainer:
             if progress.update % LOG_EVERY == 0 or progress.update == config.steps:
                 log(self._interval(time.perf_counter() - since))
                 since = time.perf_counter()
-            if self._validation_due():
+            if self.validation_due():
                 save()
                 validate()
                 since = time.perf_counter()
@@ -108,6 +108,11 @@ class Trainer:
         self.optimizer.step()
         progress.loss += float(total) * tokens
         progress.target_tokens += tokens
+        if not math.isfinite(progress.loss):  # before anything is saved
+            raise NmtError(
+                f"the loss became {progress.loss} by update {progress.update}: lower the learning rate (factor) or "
+                "lengthen the warm-up (warmup) under [training] in a --config file, and start again with --restart"
+            )
 
     def accumulate(self, batch: Batch, tokens: int) -> torch.Tensor:
         """Add the gradient of a micro-batch of an update with so many target tokens; returns its share of the loss."""
@@ -132,7 +137,7 @@ class Trainer:
                 yield pairs
             progress.epoch, progress.position = progress.epoch + 1, 0
 
-    def _validation_due(self) -> bool:
+    def validation_due(self) -> bool:
         update = self.progress.update
         on_the_grid = update > 0 and (update % self.config.validate_every == 0 or update == self.config.steps)
         return on_the_grid and update not in (number for number, _ in self.progress.validations[-1:])
@@ -147,10 +152,6 @@ class Trainer:
             progress.target_tokens / seconds,
             1 - progress.tokens / progress.cells,
         )
-        if not math.isfinite(interval.loss):
-            raise NmtError(
-                f"the loss became {interval.loss} by update {progress.update}: lower the learning rate (factor) or lengthen "
-                "the warm-up (warmup) under [training] in a --config file, and start again with --restart"
-            )
+        progress.last_loss = interval.loss
         progress.loss, progress.target_tokens, progress.tokens, progress.cells = 0.0, 0, 0, 0
         return interval

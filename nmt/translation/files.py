@@ -1,6 +1,8 @@
 """`nmt translate`'s input and output: files in large windows, pipes and terminals as their lines arrive."""
 
+import os
 import queue
+import stat
 import sys
 import threading
 from collections.abc import Iterable, Iterator
@@ -30,19 +32,24 @@ def translate(
     reporter: Reporter,
 ) -> None:
     """Translate a file or stdin to a file or stdout, a line for a line. Raises UsageError, NmtError."""
+    if batch_tokens is not None and batch_tokens < 1:
+        raise UsageError(f"--batch-tokens {batch_tokens}: must be at least 1")
     path = Path(file)
-    streamed = file == "-" or not path.is_file()
+    try:
+        streamed = file == "-" or not stat.S_ISREG(path.stat().st_mode)
+    except OSError as error:  # not there, or a sentence where a name belongs
+        raise UsageError(f"{file}: {error.strerror}") from None
+    if file != "-" and path.is_dir():
+        raise UsageError(f"{file}: a folder; name a file")
     if not streamed:
         count = sum(1 for _ in read_lines(path))  # every line is read before the first is written: no half translations
         if output and output.exists() and output.samefile(path):
             raise UsageError(f"--output {output}: that is the input; name another file")
-    elif file != "-" and not path.exists():
-        raise UsageError(f"{file}: no such file")
     translator = load_translator(model, device or "auto", precision or "auto", batch_tokens)
     if streamed:
         if file == "-" and sys.stdin is not None and sys.stdin.isatty():
             reporter.say("reading from the terminal: a sentence a line, Ctrl-D to end")
-        groups: Iterable[list[str]] = _arriving(standard_input() if file == "-" else path.open("rb"), file)
+        groups: Iterable[list[str]] = _arriving(_own(standard_input()) if file == "-" else path.open("rb"), file)
     else:
         groups = windows(read_lines(path))
     cut: list[int] = []
@@ -58,8 +65,8 @@ def translate(
                 if translation.at_limit:
                     limited.append(number)
             out.flush()
-    if not streamed and number != count:
-        raise NmtError(f"{file}: {count:,} lines were read but {number:,} written; the file changed meanwhile")
+        if not streamed and number != count:
+            raise NmtError(f"{file}: {count:,} lines were read but {number:,} written; the file changed meanwhile")
     if cut:
         reporter.warn(f"too long for one search, so translated in parts: {_line_numbers(cut)}")
     if limited:
@@ -68,19 +75,35 @@ def translate(
 
 @contextmanager
 def _open_output(path: Path | None) -> Iterator[IO[bytes]]:
-    """stdout, or a file written beside and renamed when all is well."""
+    """stdout, or a file written beside and renamed when all is well; a device or named pipe is written into."""
     if path is None:
         yield standard_output()
         return
-    part = path.with_name(path.name + ".part")
+    plain = path.is_file() or not path.exists()
+    part = path.with_name(f"{path.name}.{os.getpid()}.part") if plain else path
     try:
-        with part.open("wb") as out:
+        out = part.open("xb" if plain else "wb")
+    except OSError as error:
+        raise UsageError(f"--output {path}: {error.strerror}; name a file that can be written") from None
+    try:
+        with out:
             yield out
-        part.replace(path)
+        if plain:
+            part.replace(path)
     except OSError as error:
         raise NmtError(f"--output {path}: {error.strerror}") from None
     finally:
-        part.unlink(missing_ok=True)
+        if plain:
+            part.unlink(missing_ok=True)
+
+
+def _own(stream: IO[bytes]) -> IO[bytes]:
+    """Another reader of the stream's descriptor: at exit Python takes the lock of sys.stdin, and aborts if a thread
+    that waits for input holds it."""
+    try:
+        return open(stream.fileno(), "rb", closefd=False)
+    except OSError:  # no descriptor
+        return stream
 
 
 def _arriving(stream: Iterable[bytes], name: str) -> Iterator[list[str]]:

@@ -59,10 +59,11 @@ class _Ended:
 
     def hypotheses(self, sentence: int, limit: int) -> list[Hypothesis]:
         found = []
-        for score, log_p, ids in zip(self.scores[sentence], self.log_p[sentence], self.ids[sentence], strict=True):
+        columns = (column[sentence].tolist() for column in (self.scores, self.log_p, self.ids))
+        for score, log_p, padded in zip(*columns, strict=True):
             if score > NEVER:
-                pieces = ids[ids != PAD].tolist()
-                found.append(Hypothesis(pieces, float(log_p), float(score), len(pieces) == limit))
+                ids = [id for id in padded if id != PAD]
+                found.append(Hypothesis(ids, log_p, score, len(ids) == limit))
         return found
 
 
@@ -74,7 +75,7 @@ def beam_search(steps: Steps, limits: Tensor, options: SearchOptions) -> list[li
     """
     device, beam, alpha = limits.device, options.beam, options.length_penalty
     longest = int(limits.max())
-    results: list[list[Hypothesis]] = [[] for _ in limits]
+    results: list[list[Hypothesis]] = [[] for _ in range(len(limits))]
     sentences = torch.arange(len(limits), device=device)  # those still searched
     bounds = torch.tensor([length_penalty(limit + 1, alpha) for limit in limits.tolist()], device=device)
     ended = _Ended(len(limits), options.n_best, longest, device)

@@ -17,9 +17,9 @@ from nmt.model.transformer import Transformer
 from nmt.training import checkpoint
 from nmt.training.checkpoint import WEIGHTS
 from nmt.training.trainer import Interval, Trainer
-from nmt.training.validation import evaluate
 from nmt.translation.engine import TorchEngine
 from nmt.translation.hypothesis import SearchOptions
+from nmt.validation import evaluate
 
 SMALL = ModelConfig(layers=1, d_model=32, heads=4, d_ff=64)
 CPU = torch.device("cpu")

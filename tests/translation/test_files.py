@@ -21,8 +21,7 @@ from nmt.lines import read_lines
 from nmt.translation import files
 from nmt.translation.hypothesis import Hypothesis, SearchOptions
 from nmt.translation.translator import WINDOW_LINES, Translator
-from tests.conftest import Nmt
-from tests.test_cli import call, refusal
+from tests.conftest import Nmt, call, refusal
 
 B4 = ["One .", "", "Two .", " ", "\t", "\u00a0", "\u200b", "\ufeff", "-", "...", "***", "Three ."]
 SEPARATORS = "Good\u2028morning.\nA\x85B\nC\x0bD\nE\x0cF\nG\x1cH\nprice\r list\nlast\n"  # 7 lines

@@ -1,0 +1,97 @@
+"""The README is true: its commands run as they stand, and the files it names are there."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import write_corpus
+
+README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+
+# What makes the README's trainings small enough for a test; everything else about them is as it stands there.
+SMALL = """
+[model]
+layers = 1
+d_model = 16
+heads = 2
+d_ff = 16
+
+[training]
+steps = 250
+validate_every = 250
+tokens_per_update = 100
+vocab_size = 450
+"""
+
+
+def commands() -> list[str]:
+    """Every line of the README's bash blocks that is a command, without its comment."""
+    blocks = re.findall(r"```bash\n(.*?)```", README, re.DOTALL)
+    return [line.split("  #")[0].strip() for block in blocks for line in block.splitlines() if line.strip()]
+
+
+@pytest.mark.slow
+def test_every_command_runs_in_order(tmp_path: Path, demo_pairs: list[tuple[str, str]]) -> None:
+    """From top to bottom in one folder that holds a corpus called multi30k and a letter, with nothing else set up."""
+    write_corpus(tmp_path / "multi30k", train=demo_pairs[:400], valid=demo_pairs[400:420], test=demo_pairs[420:440])
+    (tmp_path / "letter.txt").write_text("".join(f"{source}\n" for source, _ in demo_pairs[:5]), encoding="utf-8")
+    (tmp_path / "reference.txt").write_text("".join(f"{target}\n" for _, target in demo_pairs[:5]), encoding="utf-8")
+    (tmp_path / "small.toml").write_text(SMALL)
+    (tmp_path / "bin").mkdir()
+    shim = tmp_path / "bin" / "nmt"
+    shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m nmt "$@"\n')
+    shim.chmod(0o755)
+    environment = os.environ | {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    lines = commands()
+    assert len(lines) >= 10
+    for line in lines:
+        small = line.replace("nmt train", "nmt train --config small.toml")
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", small],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, (line, done.stderr)
+        printed = done.stdout.splitlines()
+        if "nmt score" in line:
+            assert len(printed) == 1
+            assert re.search(r": BLEU \d+\.\d\d \(\d+ lines\) nrefs:1\|case:", printed[0])
+        elif "nmt translate" in line:
+            expected = 0 if "-o" in line else 1 if "echo" in line or "head -1" in line else 5
+            assert len(printed) == expected, (line, printed)
+        else:
+            assert printed == []
+
+
+def test_every_file_named_is_there() -> None:
+    """The tree of rooms, and the links."""
+    root = Path(__file__).parents[1]
+    [tree] = re.findall(r"```\nnmt/\n(.*?)```", README, re.DOTALL)
+    for name in re.findall(r"\b\w+\.py\b", tree):
+        assert (root / "nmt" / name).exists(), name
+    for folder in re.findall(r"^  (\w+)/ ", tree, re.MULTILINE):
+        assert (root / "nmt" / folder).is_dir(), folder
+    rooms = {path.stem for path in (root / "nmt").rglob("*.py")} - {"__init__", "__main__"}
+    assert {room for room in rooms if room not in tree} == set()
+    for link in re.findall(r"\]\(([^)#]+)\)", README):
+        assert (root / link).exists(), link
+
+
+def test_presets_and_options_named_exist() -> None:
+    """No option or preset in the README that the tool does not have."""
+    from typer.main import get_command
+
+    from nmt.cli import app
+    from nmt.config import PRESETS
+
+    options = {option for command in get_command(app).commands.values() for p in command.params for option in p.opts}  # type: ignore[attr-defined]
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README)) - {"--install-completion"}
+    assert named <= options
+    assert all(f"`{preset}`" in README for preset in PRESETS)

@@ -216,6 +216,11 @@ class _Run:
             f"model: {model.count_parameters():,} parameters on {devices.describe(self.device, self.precision)}; "
             f"seed {config.seed}; checkpoints take up to {checkpoint.size(model, config.average) / 2**20:,.0f} MiB"
         )
+        tokens = int(trainer.plan.targets.sum())
+        reporter.say(
+            f"updates: {config.steps:,} of about {config.tokens_per_update:,} target tokens; "
+            f"an epoch has {tokens:,} tokens, or {max(1, round(tokens / config.tokens_per_update)):,} updates"
+        )
         if progress.update:
             last = "" if progress.last_loss is None else f", last loss {progress.last_loss:.3f}"
             reporter.say(f"going on after update {progress.update:,}, rate {trainer.learning_rate():.2e}{last}")
@@ -291,6 +296,7 @@ class _Run:
                         "loss": interval.loss,
                         "lr": interval.learning_rate,
                         "tokens_per_second": round(interval.tokens_per_second),
+                        "tokens_per_update": round(interval.tokens_per_update),
                         "padding": round(interval.padding, 4),
                     }
                 )

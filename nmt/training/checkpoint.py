@@ -37,6 +37,7 @@ class Progress:
     last_loss: float | None = None  # of the last line of the log
     # Since that line:
     loss: float = 0.0  # summed over target tokens
+    updates: int = 0
     target_tokens: int = 0
     tokens: int = 0  # of both sides ...
     cells: int = 0  # ... and with padding

@@ -40,6 +40,7 @@ class Interval:
     loss: float  # label-smoothed, nats a target token
     learning_rate: float
     tokens_per_second: float  # target tokens
+    tokens_per_update: float  # target tokens, the mean
     padding: float  # share of the cells that went through the model
 
 
@@ -107,6 +108,7 @@ class Trainer:
             group["lr"] = self.learning_rate()
         self.optimizer.step()
         progress.loss += float(total) * tokens
+        progress.updates += 1
         progress.target_tokens += tokens
         if not math.isfinite(progress.loss):  # before anything is saved
             raise NmtError(
@@ -150,8 +152,9 @@ class Trainer:
             progress.loss / progress.target_tokens,
             self.learning_rate(),
             progress.target_tokens / seconds,
+            progress.target_tokens / progress.updates,
             1 - progress.tokens / progress.cells,
         )
         progress.last_loss = interval.loss
-        progress.loss, progress.target_tokens, progress.tokens, progress.cells = 0.0, 0, 0, 0
+        progress.loss, progress.updates, progress.target_tokens, progress.tokens, progress.cells = 0.0, 0, 0, 0, 0
         return interval

@@ -26,7 +26,7 @@ def trained(seed: int = 0) -> tuple[Transformer, torch.optim.Adam]:
 
 def test_saved_and_restored_is_the_same(tmp_path: Path) -> None:
     model, optimizer = trained()
-    progress = Progress(7, 1, 3, [(5, 12.5), (6, None)], 3.5, 1.25, 100, 250, 260)
+    progress = Progress(7, 1, 3, [(5, 12.5), (6, None)], 3.5, 1.25, 4, 100, 250, 260)
     path = checkpoint.save(tmp_path, model, optimizer, progress)
     other, other_optimizer = trained(seed=1)
     assert checkpoint.restore(path, other, other_optimizer) == progress

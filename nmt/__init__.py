@@ -15,6 +15,6 @@ def load(model: str = "model", device: str = "auto") -> "Translator":
     """
     from pathlib import Path
 
-    from nmt.model_directory import load_translator  # here, so that `import nmt` does not import torch
+    from nmt.translation.loading import load_translator  # here, so that `import nmt` does not import torch
 
     return load_translator(Path(model), device)

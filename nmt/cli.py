@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -16,14 +16,16 @@ from nmt import __version__
 from nmt.config import PRESETS, ModelConfig, TrainingConfig
 from nmt.errors import NmtError
 from nmt.reporting import Reporter
+from nmt.translation.hypothesis import SearchOptions
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
 def setting(name: str, *flags: str) -> Any:
     """An option that sets the field of that name in config.py, whose help it shows. Unset, the preset decides."""
-    fields = ModelConfig.model_fields | TrainingConfig.model_fields
-    return typer.Option(*flags, help=fields[name].description)
+    field = (ModelConfig.model_fields | TrainingConfig.model_fields)[name]
+    choices = [choice for choice in get_args(field.annotation) if isinstance(choice, str)]  # of a Literal
+    return typer.Option(*flags, help=field.description, metavar="|".join(choices) or None)
 
 
 Model = Annotated[Path, typer.Option("--model", "-m", help="The model directory.")]
@@ -45,13 +47,28 @@ def faults_reported() -> Iterator[None]:
         if sys.stdout is not None:
             sys.stdout.flush()
     except NmtError as error:
-        print(f"nmt: {error}", file=sys.stderr)
+        complain(str(error))
         raise typer.Exit(error.exit_code) from None
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     except BrokenPipeError:  # the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that nothing complains at exit either
         raise typer.Exit(0) from None
+    except OSError as error:  # a full disk, a device that went away
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        complain(f"{error.filename or 'writing'}: {error.strerror or error}")
+        raise typer.Exit(1) from None
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and type(error).__name__ != "OutOfMemoryError":  # torch's, for a GPU
+            raise
+        complain("out of memory; smaller batches need less: --micro-batch-tokens to train, --batch-tokens to translate")
+        raise typer.Exit(1) from None
+
+
+def complain(sentence: str) -> None:
+    """Print an error where it belongs, even if nobody reads it."""
+    if sys.stderr is not None:
+        print(f"nmt: {sentence}", file=sys.stderr)
 
 
 def version(asked: bool) -> None:
@@ -113,8 +130,10 @@ def translate(
     file: Annotated[str, typer.Argument(help="Text, one sentence a line; - is stdin.")] = "-",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write here instead of to stdout.")] = None,
     model: Model = Path("model"),
-    beam: Annotated[int, typer.Option(help="Live hypotheses a sentence; 1 is greedy search.")] = 4,
-    length_penalty: Annotated[float, typer.Option(help="Alpha of the length penalty.")] = 0.6,
+    beam: Annotated[int, typer.Option(help="Live hypotheses a sentence; 1 is greedy search.")] = SearchOptions.beam,
+    length_penalty: Annotated[float, typer.Option(help="Alpha of the length penalty.")] = (
+        SearchOptions.length_penalty
+    ),
     batch_tokens: Annotated[int | None, typer.Option(help="Source pieces that are searched at once.")] = None,
     device: Device = None,
     precision: Precision = None,

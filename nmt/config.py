@@ -122,22 +122,22 @@ def settle(preset: Preset, toml: Path | None, flags: dict[str, Any]) -> tuple[Mo
     tables = _read_toml(toml) if toml else {}
     given = {name: value for name, value in flags.items() if value is not None}
     faults: list[str] = []
-    model = _override(preset.model, "model", tables.get("model", {}), given, faults)
-    training = _override(preset.training, "training", tables.get("training", {}), given, faults)
+    model = _override(preset.model, f"{toml}: [model]", tables.get("model", {}), given, faults)
+    training = _override(preset.training, f"{toml}: [training]", tables.get("training", {}), given, faults)
     if faults:
-        raise UsageError((f"{toml}: " if toml else "") + "; ".join(faults))
+        raise UsageError("; ".join(faults))
     return model, training
 
 
 def _override(base: Config, table: str, values: dict[str, Any], flags: dict[str, Any], faults: list[str]) -> Config:
     """The configuration with these values; what is unknown or impossible among them is added to the faults."""
     fields = type(base).model_fields
-    faults += [f"[{table}] has no setting '{key}'{_nearest(key, fields)}" for key in values if key not in fields]
+    faults += [f"{table} has no setting '{key}'{_nearest(key, fields)}" for key in values if key not in fields]
     known = {name: value for name, value in (values | flags).items() if name in fields}
     try:
         return type(base).model_validate(base.model_dump() | known)
     except ValidationError as error:
-        faults += [_explain(table, problem) for problem in error.errors()]
+        faults += [_explain(table, flags, problem) for problem in error.errors()]
         return base
 
 
@@ -161,8 +161,10 @@ def _nearest(name: str, names: Any) -> str:
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
-def _explain(table: str, problem: Any) -> str:
+def _explain(table: str, flags: dict[str, Any], problem: Any) -> str:
     message = problem["msg"].removeprefix("Value error, ")
     if not problem["loc"]:  # a fault of several settings together, which the message names
-        return f"{table}: {message}"
-    return f"{'.'.join([table, *map(str, problem['loc'])])}: {message} (got {problem['input']})"
+        return message
+    name = str(problem["loc"][0])
+    place = f"--{name.replace('_', '-')}" if name in flags else f"{table} {name}"
+    return f"{place}: {message} (got {problem['input']})"

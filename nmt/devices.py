@@ -27,10 +27,12 @@ def find_precision(name: str, device: torch.device) -> str:
         return name
     if device.type == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
-    capabilities: dict[str, bool] = getattr(
-        torch.cpu, "get_capabilities", dict
-    )()  # newer than the oldest torch we run on
-    return "bf16" if capabilities.get("avx512_bf16") or capabilities.get("amx_bf16") else "fp32"
+    return "bf16" if torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported() else "fp32"
+
+
+def find_translation_precision(name: str, device: torch.device) -> str:
+    """As for training, but `auto` is fp32 on a CPU: short batches gain little, and fp32 gives one text in any batch."""
+    return find_precision("fp32" if name == "auto" and device.type == "cpu" else name, device)
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[None]:

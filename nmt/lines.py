@@ -6,6 +6,7 @@ counts, and the encoding is UTF-8 whatever the locale says. Python's own text fi
 """
 
 import gzip
+import os
 import sys
 import unicodedata
 import zlib
@@ -76,6 +77,16 @@ def write_gz(path: Path, lines: Iterable[str]) -> None:
     """Write the lines to a .gz whose bytes depend on them alone (no time, no file name in its header)."""
     with path.open("wb") as raw, gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed:
         packed.writelines(line.encode("utf-8") + b"\n" for line in lines)
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a text file beside and rename, so that a reader finds the old one or the new one, whole."""
+    part = path.with_name(path.name + ".part")
+    with part.open("w", encoding="utf-8", newline="\n") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
 
 
 def standard_input() -> IO[bytes]:

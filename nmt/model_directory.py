@@ -18,12 +18,11 @@ from nmt.config import ModelConfig
 from nmt.data.corpus import Pair
 from nmt.data.vocabulary import Vocabulary
 from nmt.errors import UsageError
-from nmt.lines import read_lines, write_gz
+from nmt.lines import read_lines, replace_text, write_gz
 from nmt.training import checkpoint
 
 if TYPE_CHECKING:
     from nmt.model.transformer import Transformer
-    from nmt.translation.translator import Translator
 
 FORMAT = 1
 
@@ -101,7 +100,7 @@ class ModelDirectory:
         return dict(config)
 
     def write_config(self, config: dict[str, Any]) -> None:
-        checkpoint.replace_text(self.config_path, json.dumps({"format": FORMAT} | config, indent=2) + "\n")
+        replace_text(self.config_path, json.dumps({"format": FORMAT} | config, indent=2) + "\n")
 
     def read_vocabulary(self) -> Vocabulary:
         try:
@@ -165,21 +164,4 @@ class ModelDirectory:
                 for event in events
                 if event["step"] <= update and (event["event"] != "validation" or event["step"] in validated)
             ]
-            checkpoint.replace_text(self.metrics_path, "".join(json.dumps(event) + "\n" for event in kept))
-
-
-def load_translator(
-    path: Path, device: str = "auto", precision: str = "auto", batch_tokens: int | None = None
-) -> "Translator":
-    """The translator of a model directory, or of a checkpoint folder inside one with that checkpoint's weights."""
-    from nmt.devices import find_device, find_precision
-    from nmt.translation.engine import TorchEngine
-    from nmt.translation.translator import BATCH_TOKENS, Translator
-
-    directory = ModelDirectory.containing(path)
-    where = find_device(device)
-    if precision == "auto" and where.type == "cpu":
-        precision = "fp32"  # short batches gain nothing from bf16, and fp32 gives the same text in any batch
-    model = directory.read_model(path / checkpoint.WEIGHTS).to(where)
-    engine = TorchEngine(model, find_precision(precision, where))
-    return Translator(engine, directory.read_vocabulary(), batch_tokens or BATCH_TOKENS)
+            replace_text(self.metrics_path, "".join(json.dumps(event) + "\n" for event in kept))

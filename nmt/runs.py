@@ -22,19 +22,16 @@ from nmt.data import corpus as corpora
 from nmt.data.batching import Plan
 from nmt.data.corpus import CleaningReport, Corpus, usable
 from nmt.data.prepared import prepare
-from nmt.data.vocabulary import SAMPLE, learn
+from nmt.data.vocabulary import SAMPLE, Vocabulary, learn
 from nmt.errors import NmtError, UsageError
+from nmt.lines import is_blank
 from nmt.model.transformer import Transformer
 from nmt.model_directory import ModelDirectory
 from nmt.reporting import Reporter, duration, table
+from nmt.session import Session, write_average
 from nmt.training import checkpoint
-from nmt.training.trainer import Interval, Trainer
-from nmt.validation import Validation, Validator
-
-ESTIMATE_AFTER = 20  # updates
-A_DAY = 86_400.0
-LINE_EVERY = 100  # updates, where there is no progress bar
-WORSE = 1.2  # times the loss before an interruption: something is amiss
+from nmt.training.trainer import Trainer
+from nmt.validation import Validator
 
 
 class Interrupted(NmtError):
@@ -58,34 +55,41 @@ def train(
 ) -> None:
     """Train into the model directory, or go on with the run that is there. Raises NmtError and UsageError."""
     directory = ModelDirectory(path)
-    _, config = settle(find_preset(preset or "base"), toml, flags)
-    devices.find_device(config.device)  # a mistake in the settings shows before any data is read
+    candidates, config = _check(data, preset, toml, flags)
     with directory.locked():
         started = time.perf_counter()
         corpus = corpora.load(data, *languages)
         for note in corpus.notes:
             reporter.say(note)
-        name, model_config, config = _choose(corpus, data, preset, toml, flags)
+        kept = sum(1 for _ in usable(corpus.train, config, CleaningReport()))
+        name = candidates[0] if len(candidates) == 1 else preset_for(kept)
         reporter.say(f"preset {name}: {find_preset(name).source}")
-        run = _Run(directory, corpus, model_config, config, reporter)
+        run = _Run(directory, corpus, *settle(find_preset(name), toml, flags), reporter)
         if directory.exists() and not restart:
             run.check_identity()
         else:
             _clear(directory)  # of the old run, or of one that was stopped before it had begun
-            run.begin(name, command)
+            run.begin(name, command, kept)
         run.go_on(started)
 
 
-def _choose(
-    corpus: Corpus, data: str, preset: str | None, toml: Path | None, flags: dict[str, Any]
-) -> tuple[str, ModelConfig, TrainingConfig]:
-    """Preset, model and training settings; the preset chosen by the pairs that cleaning keeps, where none is named."""
-    if preset is None:
-        preset = {"wmt14": "base", "demo": "demo"}.get(data)
-    if preset is None:
-        _, config = settle(find_preset("base"), toml, flags)
-        preset = preset_for(sum(1 for _ in usable(corpus.train, config, CleaningReport())))
-    return preset, *settle(find_preset(preset), toml, flags)
+def _check(data: str, preset: str | None, toml: Path | None, flags: dict[str, Any]) -> tuple[list[str], TrainingConfig]:
+    """The presets that may come to be used, and the training settings (those of cleaning are the same in all).
+
+    The one named, else the corpus's own, else those that its size decides between. Raises UsageError for settings that
+    none of them can have, before any data is read.
+    """
+    own = preset or {"wmt14": "base", "demo": "demo"}.get(data)
+    candidates = [own] if own else ["tiny", "base"]
+    faults = []
+    for name in candidates:
+        try:
+            _, config = settle(find_preset(name), toml, flags)
+            devices.find_precision(config.precision, devices.find_device(config.device))
+            return candidates, config
+        except UsageError as error:
+            faults.append(error)
+    raise faults[0]
 
 
 def _clear(directory: ModelDirectory) -> None:
@@ -110,23 +114,19 @@ class _Run:
         reporter: Reporter,
     ) -> None:
         self.directory, self.corpus, self.reporter = directory, corpus, reporter
-        self.model_config, self.config = model_config, config
         self.device = devices.find_device(config.device)
         self.precision = devices.find_precision(config.precision, self.device)
+        self.model_config = model_config
+        self.config = config.model_copy(update={"device": self.device.type, "precision": self.precision})
         self.languages = (corpus.source, corpus.target)
 
-    def begin(self, preset: str, command: str) -> None:
+    def begin(self, preset: str, command: str, kept: int) -> None:
         """Make the directory of a new run: vocabulary, held-out text, and config.json last, which makes it a run."""
         corpus, config = self.corpus, self.config
-        pairs = usable(corpus.train, config, CleaningReport())
-        vocabulary = learn(pairs, corpus.train.count, config.vocab_size, config.seed)
-        sample = min(corpus.train.count, SAMPLE)
-        fewer = (
-            f" instead of {config.vocab_size:,}: the corpus fills no more"
-            if len(vocabulary) < config.vocab_size
-            else ""
-        )
-        self.reporter.say(f"vocabulary: {len(vocabulary):,} pieces{fewer}, learned from {sample:,} pairs")
+        vocabulary = learn(usable(corpus.train, config, CleaningReport()), kept, config.vocab_size, config.seed)
+        short = len(vocabulary) < config.vocab_size
+        fewer = f" instead of {config.vocab_size:,}: the corpus fills no more" if short else ""
+        self.reporter.say(f"vocabulary: {len(vocabulary):,} pieces{fewer}, learned from {min(kept, SAMPLE):,} pairs")
         vocabulary.save(self.directory.tokenizer_path)
         for split in ("valid", "test"):
             if (text := getattr(corpus, split)) and text.count:
@@ -207,7 +207,7 @@ class _Run:
         progress = trainer.progress
         self.directory.cut_log(progress.update, [update for update, _ in progress.validations])
         if progress.update >= config.steps and not trainer.validation_due():
-            self._write_average(progress)  # of as many checkpoints as are asked for now
+            write_average(self.directory, progress, config.average)  # of as many checkpoints as are asked for now
             reporter.say(
                 f"{self.directory.path}: this run is finished ({progress.update:,} updates); more with --steps"
             )
@@ -224,101 +224,25 @@ class _Run:
         if progress.update:
             last = "" if progress.last_loss is None else f", last loss {progress.last_loss:.3f}"
             reporter.say(f"going on after update {progress.update:,}, rate {trainer.learning_rate():.2e}{last}")
-        text = self.directory.read_heldout("valid")
-        validator = Validator(*text, vocabulary, config, self.precision) if text else None
-        with _signals() as signals:
-            self._train(trainer, validator, signals, started)
+        with _signals(reporter) as signals, reporter:
+            session = Session(self.directory, config, trainer, self._validator(vocabulary), reporter, started)
+            trainer.run(session.save, session.validate, session.log, lambda: bool(signals))
         if progress.update < config.steps:
             raise Interrupted(
                 f"stopped after update {progress.update:,} and saved; the same command goes on from there", signals[0]
             )
-        reporter.say(
-            f"done after {duration(time.perf_counter() - started)}. Next:\n"
-            + table(
-                [
-                    ("score the held-out test set", f"nmt score -m {self.directory.path}"),
-                    ("translate", f"nmt translate -m {self.directory.path} FILE"),
-                ]
-            )
-        )
+        here = self.directory.path
+        steps = [
+            ("score the held-out test set", f"nmt score -m {here}"),
+            ("translate", f"nmt translate -m {here} FILE"),
+        ]
+        reporter.say(f"done after {duration(60 * progress.minutes)}. Next:\n{table(steps)}")
 
-    @staticmethod
-    def _validate(validator: Validator | None, model: Transformer) -> Validation | str:
-        """What validation found, or why it found nothing: a checkpoint is safe, and training worth more than a score."""
-        if validator is None:
-            return "no validation text"
-        try:
-            return validator.validate(model)
-        except Exception as error:  # out of memory, say
-            return f"validation failed ({type(error).__name__}: {error})"
-
-    def _write_average(self, progress: checkpoint.Progress) -> None:
-        """The weights to use: the mean of the last validated checkpoints that are still there."""
-        there = checkpoint.saved(self.directory.checkpoints)
-        last = [update for update in checkpoint.averaged(progress, self.config.average) if update in there]
-        folders = [checkpoint.path_of(self.directory.checkpoints, update) for update in last]
-        checkpoint.save_weights(self.directory.weights_path, checkpoint.average(folders))
-
-    def _train(self, trainer: Trainer, validator: Validator | None, signals: list[int], started: float) -> None:
-        progress, config, reporter, directory = trainer.progress, self.config, self.reporter, self.directory
-        resumed_at, loss_before, since = progress.update, progress.last_loss, time.perf_counter()
-        with reporter:
-            task = reporter.bar.add_task("training", total=config.steps, completed=progress.update, status="")
-
-            def save() -> None:
-                checkpoint.save(directory.checkpoints, trainer.model, trainer.optimizer, progress)
-                if not progress.validations:  # so that a run stopped early can be tried out
-                    checkpoint.save_weights(directory.weights_path, trainer.model.state_dict())
-
-            def validate() -> None:
-                found = self._validate(validator, trainer.model)
-                progress.validations.append((progress.update, found.bleu if isinstance(found, Validation) else None))
-                self._write_average(progress)
-                checkpoint.tidy(directory.checkpoints, progress, config.average)
-                minutes = (time.perf_counter() - started) / 60
-                event = found.event() if isinstance(found, Validation) else {"validation_error": found}
-                directory.log({"event": "validation", "step": progress.update, "minutes": round(minutes, 2)} | event)
-                # Last, so that after a sudden end what is not recorded is done again.
-                checkpoint.record(checkpoint.path_of(directory.checkpoints, progress.update), progress)
-                reporter.say(f"update {progress.update:,}, {minutes:.1f} min: saved, {found}")
-                if isinstance(found, Validation) and found.same > 0.5 and progress.update > config.warmup:
-                    reporter.warn(
-                        f"{found.same:.0%} of the validation outputs are the same sentence: the model has collapsed; "
-                        "start again with a longer warm-up or a lower rate (warmup, factor under [training])"
-                    )
-
-            def log(interval: Interval) -> None:
-                directory.log(
-                    {
-                        "event": "training",
-                        "step": interval.update,
-                        "epoch": interval.epoch,
-                        "loss": interval.loss,
-                        "lr": interval.learning_rate,
-                        "tokens_per_second": round(interval.tokens_per_second),
-                        "tokens_per_update": round(interval.tokens_per_update),
-                        "padding": round(interval.padding, 4),
-                    }
-                )
-                nonlocal loss_before
-                if loss_before and interval.loss > WORSE * loss_before:
-                    reporter.warn(f"the loss is {interval.loss:.3f}, after {loss_before:.3f} before the interruption")
-                loss_before = None  # only the first line after a resume is compared
-                left = (config.steps - interval.update) * (time.perf_counter() - since) / (interval.update - resumed_at)
-                status = f"loss {interval.loss:.3f}, {interval.tokens_per_second:,.0f} tokens/s, {duration(left)} left"
-                reporter.bar.update(task, completed=interval.update, status=status)
-                if not reporter.on_terminal and interval.update % LINE_EVERY == 0:
-                    reporter.say(
-                        f"update {interval.update:,} of {config.steps:,}: {status}, lr {interval.learning_rate:.2e}"
-                    )
-                if interval.update - resumed_at == ESTIMATE_AFTER:
-                    reporter.say(
-                        f"about {duration(left)} to the end, {config.steps - interval.update:,} updates from here"
-                    )
-                    if left > A_DAY:
-                        reporter.warn("this is more than a day; a smaller --preset or fewer --steps train sooner")
-
-            trainer.run(save, validate, log, lambda: bool(signals))
+    def _validator(self, vocabulary: Vocabulary) -> Validator | None:
+        text = self.directory.read_heldout("valid")
+        if text is None or all(is_blank(source) or is_blank(target) for source, target in zip(*text, strict=True)):
+            return None
+        return Validator(*text, vocabulary, self.config, self.precision)
 
 
 def _describe_data(corpus: Corpus) -> dict[str, Any]:
@@ -331,7 +255,7 @@ def _describe_data(corpus: Corpus) -> dict[str, Any]:
 
 
 @contextmanager
-def _signals() -> Iterator[list[int]]:
+def _signals(reporter: Reporter) -> Iterator[list[int]]:
     """Signals that asked the run to stop, noted so that an update can be finished. A second one stops at once."""
     noted: list[int] = []
 
@@ -339,6 +263,7 @@ def _signals() -> Iterator[list[int]]:
         if noted:
             raise KeyboardInterrupt
         noted.append(number)
+        reporter.say("stopping after this update; once more to stop at once, and lose what is not saved")
 
     previous: dict[int, Any] = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -17,31 +17,35 @@ class Score:
     value: float
     signature: str
     lines: int
-    detail: str  # n-gram precisions and brevity
 
     def __str__(self) -> str:
         return f"{self.metric} {self.value:.2f} ({self.lines:,} lines) {self.signature}"
 
 
-def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], lowercase: bool = False) -> Score:
+def bleu(
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    lowercase: bool = False,
+    names: Sequence[str] = (),
+) -> Score:
     """Corpus BLEU of detokenised lines against one or more reference sets, each with a line for every hypothesis.
 
-    Raises UsageError where line counts differ or there is nothing to score: sacreBLEU's own interface would score the
-    shorter part, even with 100.
+    `names` tells what to call the hypothesis and the references in an error. Raises UsageError where line counts differ
+    or there is nothing to score: sacreBLEU's own interface would score the shorter part, even with 100.
     """
     from sacrebleu.metrics import BLEU
 
-    for number, reference in enumerate(references, 1):
+    names = names or ["the hypothesis", *(f"reference {number + 1}" for number in range(len(references)))]
+    for name, reference in zip(names[1:], references, strict=True):
         if len(reference) != len(hypotheses):
-            which = f"reference {number}" if len(references) > 1 else "the reference"
             raise UsageError(
-                f"the hypothesis has {len(hypotheses):,} lines but {which} has {len(reference):,}: they must line up"
+                f"{names[0]} has {len(hypotheses):,} lines but {name} has {len(reference):,}: they must line up"
             )
     if not hypotheses:
-        raise UsageError("there are no lines to score")
+        raise UsageError(f"{names[0]}: holds no lines to score")
     metric = BLEU(lowercase=lowercase)
     result = metric.corpus_score(list(hypotheses), [list(reference) for reference in references])
-    return Score("BLEU", result.score, str(metric.get_signature()), len(hypotheses), result.format(score_only=False))
+    return Score("BLEU", result.score, str(metric.get_signature()), len(hypotheses))
 
 
 def score_files(hypotheses: Sequence[str], references: Sequence[Path], lowercase: bool) -> list[str]:
@@ -51,19 +55,13 @@ def score_files(hypotheses: Sequence[str], references: Sequence[Path], lowercase
     if hypotheses.count("-") > 1:
         raise UsageError("standard input can be scored once only")
     texts = [list(read_lines(path)) for path in references]
-    named = ", ".join(path.name for path in references)
+    against = ", ".join(path.name for path in references)
     lines = []
     for name in hypotheses:
-        hypothesis = list(decode_lines(standard_input(), "standard input") if name == "-" else read_lines(Path(name)))
         label = "standard input" if name == "-" else name
-        for path, text in zip(references, texts, strict=True):
-            if len(text) != len(hypothesis):
-                raise UsageError(
-                    f"{label} has {len(hypothesis):,} lines but {path} has {len(text):,}: they must line up"
-                )
-        if not hypothesis:
-            raise UsageError(f"{label}: holds no lines to score")
-        lines.append(f"{name} against {named}: {bleu(hypothesis, texts, lowercase)}")
+        hypothesis = list(decode_lines(standard_input(), label) if name == "-" else read_lines(Path(name)))
+        score = bleu(hypothesis, texts, lowercase, [label, *map(str, references)])
+        lines.append(f"{name} against {against}: {score}")
     return lines
 
 
@@ -71,7 +69,8 @@ def score_model(
     model: Path, references: Sequence[Path], lowercase: bool, device: str | None, reporter: Reporter
 ) -> list[str]:
     """A line of text: the model's translations of its held-out test set, scored."""
-    from nmt.model_directory import ModelDirectory, load_translator
+    from nmt.model_directory import ModelDirectory
+    from nmt.translation.loading import load_translator
 
     if references:
         raise UsageError(

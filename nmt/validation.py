@@ -14,7 +14,7 @@ from nmt.data.batching import Plan
 from nmt.data.corpus import CleaningReport, usable
 from nmt.data.prepared import prepare
 from nmt.data.vocabulary import Vocabulary
-from nmt.devices import autocast
+from nmt.devices import autocast, find_translation_precision
 from nmt.model.transformer import Transformer
 from nmt.training.loss import loss
 from nmt.translation.engine import TorchEngine
@@ -49,7 +49,7 @@ class Validator:
     def __init__(
         self, source: list[str], reference: list[str], vocabulary: Vocabulary, config: TrainingConfig, precision: str
     ) -> None:
-        """From raw lines that line up. Raises UsageError where no pair has both sides."""
+        """From raw lines that line up, at least one of them with text on both sides."""
         self.source, self.reference, self.vocabulary = source, reference, vocabulary
         self.config, self.precision = config, precision
         everything = TrainingConfig(max_pieces=2**31, max_ratio=2.0**31)  # nothing is dropped but pairs without text
@@ -63,10 +63,8 @@ class Validator:
         smoothed, nll = evaluate(
             model, self.plan, self.config.micro_batch_tokens, self.config.label_smoothing, self.precision
         )
-        on_cpu = model.embedding.weight.device.type == "cpu"
-        hypotheses = Translator(TorchEngine(model, "fp32" if on_cpu else self.precision), self.vocabulary).translate(
-            self.source
-        )
+        engine = TorchEngine(model, find_translation_precision("auto", model.embedding.weight.device))
+        hypotheses = Translator(engine, self.vocabulary).translate(self.source)
         score = scoring.bleu(hypotheses, [self.reference])
         [(_, most)] = Counter(hypotheses).most_common(1)
         return Validation(

@@ -41,7 +41,9 @@ def test_generator_wrote_the_corpus(tmp_path: Path) -> None:
         if shipped.suffix in (".en", ".de"):
             assert (tmp_path / shipped.name).read_bytes() == shipped.read_bytes(), shipped.name
         elif shipped.suffix == ".gz":
-            written, expected = (gzip.decompress((path / shipped.name).read_bytes()) for path in (tmp_path, shipped.parent))
+            written, expected = (
+                gzip.decompress((path / shipped.name).read_bytes()) for path in (tmp_path, shipped.parent)
+            )
             assert written == expected, shipped.name
 
 

@@ -7,7 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
+from nmt.cli import app
+from nmt.config import PRESETS, settle
 from tests.conftest import write_corpus
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
@@ -21,8 +24,8 @@ heads = 2
 d_ff = 16
 
 [training]
-steps = 250
-validate_every = 250
+steps = 40
+validate_every = 40
 tokens_per_update = 100
 vocab_size = 450
 """
@@ -70,6 +73,28 @@ def test_every_command_runs_in_order(tmp_path: Path, demo_pairs: list[tuple[str,
             assert printed == []
 
 
+def test_nothing_is_left_to_fill_in() -> None:
+    """No placeholder stands where a measured number should."""
+    assert not re.search(r"@\w+@|TODO", README)
+
+
+@pytest.mark.slow
+def test_python_example_runs(overfitted: Path) -> None:
+    """The Python block, with the model it names in the working folder."""
+    [block] = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    script = block.replace('"german"', repr(str(overfitted)))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert re.fullmatch(r"\[['\"].+['\"]\]\n", done.stdout)
+
+
+def test_toml_example_is_a_recipe(tmp_path: Path) -> None:
+    """The TOML block overrides the settings it names."""
+    [block] = re.findall(r"```toml\n(.*?)```", README, re.DOTALL)
+    (tmp_path / "mine.toml").write_text(block, encoding="utf-8")
+    model, training = settle(PRESETS["tiny"], tmp_path / "mine.toml", {})
+    assert (model.d_model, training.warmup, training.drop_duplicates) == (128, 1_000, True)
+
+
 def test_every_file_named_is_there() -> None:
     """The tree of rooms, and the links."""
     root = Path(__file__).parents[1]
@@ -86,11 +111,6 @@ def test_every_file_named_is_there() -> None:
 
 def test_presets_and_options_named_exist() -> None:
     """No option or preset in the README that the tool does not have."""
-    from typer.main import get_command
-
-    from nmt.cli import app
-    from nmt.config import PRESETS
-
     options = {option for command in get_command(app).commands.values() for p in command.params for option in p.opts}  # type: ignore[attr-defined]
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README)) - {"--install-completion"}
     assert named <= options

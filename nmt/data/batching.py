@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from nmt.data.prepared import PreparedPairs, Side
-from nmt.data.vocabulary import BOS, EOS, PAD
+from nmt.ids import BOS, EOS, PAD
 
 CHUNKS = 8  # lengths mixed in an update, as the paper's eight GPUs each took a batch of one length ...
 CHUNK_TOKENS = 512  # ... where the update is large enough to give each this many target tokens

@@ -9,6 +9,7 @@ import heapq
 import os
 import re
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections import Counter
@@ -29,6 +30,7 @@ WMT14 = ("wmt/wmt14", "de-en")
 WMT14_COUNTS = {"train": 4_508_785, "valid": 3_000, "test": 3_003}
 HELD_OUT = 1_000  # pairs held out of train where a split is missing, or 5% if that is less
 LANGUAGE = re.compile(r"(?!(?:tsv|csv|txt)$)[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")  # en, pt-BR, zh_Hans
+PATIENCE = 5  # seconds to wait for the hub
 FEWEST = 1_000  # below so many training pairs, none is held out
 
 
@@ -214,10 +216,12 @@ def _hub(path: str, config: str, source: str, target: str) -> dict[str, Callable
             "connect to the network (or set HF_ENDPOINT to a mirror), or use --data demo, which is embedded, "
             "or --data FOLDER with your own train.en and train.de"
         ) from None
-    except (datasets.exceptions.DatasetsError, FileNotFoundError, ValueError, OSError) as error:
+    except (datasets.exceptions.DatasetsError, FileNotFoundError, ValueError) as error:
         said = " ".join(str(error).split("Example of usage")[0].split()) or type(error).__name__
         hint = f"; name one as --data {path}:CONFIG" if "Config name is missing" in said else ""
         raise UsageError(f"--data {label}: no data set that can be read here: {said}{hint}") from None
+    except Exception as error:  # a transport's own errors, a full disk
+        raise NmtError(f"--data {label}: the fetch failed ({error}); the same command tries again") from None
     readers = {}
     for split, names in NAMES.items():
         if name := next((name for name in names if name in loaded), None):
@@ -230,13 +234,21 @@ def _hub(path: str, config: str, source: str, target: str) -> dict[str, Callable
 def _hub_answers(path: str) -> bool:
     """Whether the hub is within reach, found out in seconds: the library by itself retries for half a minute."""
     endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
-    try:
-        urllib.request.urlopen(f"{endpoint}/api/datasets/{path}", timeout=5).close()
-    except urllib.error.HTTPError:
-        return True  # it answered; what it said is for the library to report
-    except OSError:
-        return False
-    return True
+    answers: list[bool] = []
+
+    def ask() -> None:
+        try:
+            urllib.request.urlopen(f"{endpoint}/api/datasets/{path}", timeout=PATIENCE).close()
+            answers.append(True)
+        except urllib.error.HTTPError:
+            answers.append(True)  # it answered; what it said is for the library to report
+        except OSError:
+            answers.append(False)
+
+    asking = threading.Thread(target=ask, daemon=True)  # a look-up of the name has no time limit of its own
+    asking.start()
+    asking.join(PATIENCE)
+    return answers == [True]
 
 
 def _row_reader(rows: Any, label: str, source: str, target: str) -> Callable[[], Iterator[Pair]]:
@@ -248,10 +260,11 @@ def _row_reader(rows: Any, label: str, source: str, target: str) -> Callable[[],
         raise UsageError(f"--data {label}: no text in '{missing[0]}'; languages found: {', '.join(map(str, found))}")
 
     def read() -> Iterator[Pair]:
-        for row in rows:
-            pair = row["translation"] if nested else row
-            left, right = ((pair[language] or "").replace("\n", " ") for language in (source, target))
-            yield left, right
+        for chunk in rows.iter(1_000):  # a row at a time would be many times slower
+            texts = chunk["translation"] if nested else None
+            columns = ([row[side] for row in texts] if texts else chunk[side] for side in (source, target))
+            for left, right in zip(*columns, strict=True):
+                yield (left or "").replace("\n", " "), (right or "").replace("\n", " ")
 
     return read
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 
 import numpy as np
 
@@ -45,26 +45,26 @@ def prepare(
     pairs: Iterable[Pair], vocabulary: Vocabulary, settings: TrainingConfig, report: CleaningReport
 ) -> PreparedPairs:
     """Encode the pairs and drop those too long or too unlike in length, counted in the report. Nothing is truncated."""
-    sides: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
+    dtype = np.uint16 if len(vocabulary) <= 2**16 else np.int32
+    ids: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])  # per side, a flat array for each chunk of pairs
+    lengths: tuple[list[int], list[int]] = ([], [])
     pairs = iter(pairs)
     while chunk := list(islice(pairs, CHUNK)):
-        for ids in _fitting(chunk, vocabulary, settings, report):
-            for side, sentence in zip(sides, ids, strict=True):
-                side.append(sentence)
-    dtype = np.uint16 if len(vocabulary) <= 2**16 else np.int32
+        fitting = list(_fitting(chunk, vocabulary, settings, report))
+        for side in (0, 1):
+            flat = chain.from_iterable(pair[side] for pair in fitting)
+            ids[side].append(np.fromiter(flat, dtype))
+            lengths[side].extend(len(pair[side]) for pair in fitting)
     source, target = (
-        Side(
-            np.concatenate([np.empty(0, np.int32), *sentences]).astype(dtype),
-            np.cumsum([0, *map(len, sentences)], dtype=np.int64),
-        )
-        for sentences in sides
+        Side(np.concatenate([np.empty(0, dtype), *ids[side]]), np.cumsum([0, *lengths[side]], dtype=np.int64))
+        for side in (0, 1)
     )
     return PreparedPairs(source, target)
 
 
 def _fitting(
     chunk: list[Pair], vocabulary: Vocabulary, settings: TrainingConfig, report: CleaningReport
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+) -> Iterator[tuple[list[int], list[int]]]:
     sources, targets = (vocabulary.encode_all(texts) for texts in zip(*chunk, strict=True))
     for source, target in zip(sources, targets, strict=True):
         short, long = sorted((len(source), len(target)))

@@ -10,11 +10,8 @@ import numpy as np
 import sentencepiece as spm
 
 from nmt.errors import UsageError
+from nmt.ids import BOS, EOS, FIRST_PIECE, PAD, RESERVED, UNK
 from nmt.lines import clean
-
-PAD, UNK, BOS, EOS = 0, 1, 2, 3
-RESERVED = [f"<reserved{number}>" for number in range(8)]  # control symbols for later use; text never matches them
-FIRST_PIECE = 4 + len(RESERVED)  # ids below it never come from text and are never emitted
 
 SAMPLE = 500_000  # pairs at most that the BPE is learned from, so that memory does not grow with the corpus
 LONGEST = 2_000  # characters; longer lines are learned from in slices, for SentencePiece would skip them in silence
@@ -48,9 +45,9 @@ class Vocabulary:
         """The ids of a line's pieces, without BOS or EOS."""
         return list(self._processor.encode(clean(text)))
 
-    def encode_all(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """`encode` of many lines, each an array of int32."""
-        return list(self._processor.encode_as_numpy([clean(text) for text in texts]))
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        """`encode` of many lines at once, on all cores."""
+        return list(self._processor.encode([clean(text) for text in texts], num_threads=-1))
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the ids, on one line whatever bytes they spell."""

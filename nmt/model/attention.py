@@ -30,6 +30,7 @@ def attention(
 
 def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
     """softmax(Q K^T / sqrt(K)), the weights themselves: [B, H, T, S], each row summing to 1."""
+    assert mask is None or not causal, "one use masks padding, another the future"
     scores = (query * query.size(-1) ** -0.5) @ key.transpose(-2, -1)
     if causal:
         mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.config import ModelConfig
-from nmt.data.vocabulary import PAD
+from nmt.ids import PAD
 from nmt.model.attention import Cache, KeysValues, MultiHeadAttention
 from nmt.model.dropout import Dropout, dropout
 
@@ -126,7 +126,7 @@ class DecoderLayer(nn.Module):
 
         def attend(x: Tensor) -> Tensor:
             query, key, value = self.self_attention.project(x)
-            if cache:
+            if cache is not None:
                 key, value = cache.update(layer, key, value)
             # A single new position may see all before it; several at once must not see their future.
             return self.self_attention(query, key, value, causal=x.size(1) > 1)
@@ -185,7 +185,7 @@ class Transformer(nn.Module):
         With a cache, `target` holds only what it has not seen: all of it at first, then a token a call. N may be a
         multiple of the memory's B; the hypotheses of a sentence then lie side by side.
         """
-        start = cache.length if cache else 0
+        start = cache.length if cache is not None else 0
         assert start == 0 or target.size(1) == 1, "after the first call a cache takes one token at a time"
         x = self.embedding(target, start)
         for number, layer in enumerate(self.decoder):

@@ -18,6 +18,7 @@ from safetensors.torch import save as serialize
 from torch import Tensor
 
 from nmt.errors import UsageError
+from nmt.lines import replace_text
 
 WEIGHTS = "model.safetensors"
 OPTIMIZER = "optimizer.pt"
@@ -34,10 +35,12 @@ class Progress:
     validations: list[tuple[int, float | None]] = field(
         default_factory=list
     )  # (update, BLEU) of each validated checkpoint
+    minutes: float = field(default=0.0, compare=False)  # from the run's first beginning, stops not counted
     last_loss: float | None = None  # of the last line of the log
     # Since that line:
     loss: float = 0.0  # summed over target tokens
     updates: int = 0
+    seconds: float = field(default=0.0, compare=False)  # in updates alone
     target_tokens: int = 0
     tokens: int = 0  # of both sides ...
     cells: int = 0  # ... and with padding
@@ -93,16 +96,6 @@ def restore(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer
         raise UsageError(
             f"{path}: not a training state of this version, or damaged ({str(error).splitlines()[0]})"
         ) from None
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Write a text file beside and rename, so that a reader finds the old one or the new one, whole."""
-    part = path.with_name(path.name + ".part")
-    with part.open("w", encoding="utf-8", newline="\n") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
 
 
 def save_weights(path: Path, weights: dict[str, Tensor]) -> None:
@@ -163,8 +156,6 @@ def newest(folder: Path) -> Path | None:
 def size(model: torch.nn.Module, count: int) -> int:
     """Bytes that a run's checkpoints take on disk at the most, one being written included."""
     weights = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
-    complete, averages = (
-        4,
-        2 * count,
-    )  # newest two, the best and the one being written; ending at the newest and the best
+    complete = 4  # the newest two, the best, and the one being written
+    averages = 2 * count  # ending at the newest and at the best
     return weights * (3 * complete + averages + 1)

@@ -3,7 +3,7 @@
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt.data.vocabulary import PAD
+from nmt.ids import PAD
 
 
 def loss(states: Tensor, matrix: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:

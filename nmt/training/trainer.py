@@ -76,19 +76,21 @@ class Trainer:
         progress, config = self.progress, self.config
         if self.validation_due():  # the run was interrupted between saving and validating
             validate()
-        since = time.perf_counter()
         for pairs in self._updates():
+            began = time.perf_counter()
             self.update(pairs)
+            progress.seconds += time.perf_counter() - began
             if progress.update % LOG_EVERY == 0 or progress.update == config.steps:
-                log(self._interval(time.perf_counter() - since))
-                since = time.perf_counter()
+                log(self._interval())
+            stopping = stop()
             if self.validation_due():
+                self._refuse_nonsense()
                 save()
                 validate()
-                since = time.perf_counter()
-            elif stop():
+            elif stopping:
+                self._refuse_nonsense()
                 save()
-            if stop():
+            if stopping:
                 return
 
     def update(self, pairs: np.ndarray) -> None:
@@ -110,11 +112,6 @@ class Trainer:
         progress.loss += float(total) * tokens
         progress.updates += 1
         progress.target_tokens += tokens
-        if not math.isfinite(progress.loss):  # before anything is saved
-            raise NmtError(
-                f"the loss became {progress.loss} by update {progress.update}: lower the learning rate (factor) or "
-                "lengthen the warm-up (warmup) under [training] in a --config file, and start again with --restart"
-            )
 
     def accumulate(self, batch: Batch, tokens: int) -> torch.Tensor:
         """Add the gradient of a micro-batch of an update with so many target tokens; returns its share of the loss."""
@@ -144,17 +141,29 @@ class Trainer:
         on_the_grid = update > 0 and (update % self.config.validate_every == 0 or update == self.config.steps)
         return on_the_grid and update not in (number for number, _ in self.progress.validations[-1:])
 
-    def _interval(self, seconds: float) -> Interval:
+    def _refuse_nonsense(self) -> None:
+        """Raises NmtError where loss or weights are no longer numbers, before such weights replace good ones."""
+        finite = math.isfinite(self.progress.loss) and all(
+            bool(weights.isfinite().all()) for weights in self.model.parameters()
+        )
+        if not finite:
+            raise NmtError(
+                f"loss or weights are no longer numbers after update {self.progress.update}: lower the learning rate "
+                "(factor) or lengthen the warm-up (warmup) under [training] in a --config file, and use --restart"
+            )
+
+    def _interval(self) -> Interval:
         progress = self.progress
         interval = Interval(
             progress.update,
             progress.epoch,
             progress.loss / progress.target_tokens,
             self.learning_rate(),
-            progress.target_tokens / seconds,
+            progress.target_tokens / progress.seconds,
             progress.target_tokens / progress.updates,
             1 - progress.tokens / progress.cells,
         )
         progress.last_loss = interval.loss
-        progress.loss, progress.updates, progress.target_tokens, progress.tokens, progress.cells = 0.0, 0, 0, 0, 0
+        progress.loss, progress.updates, progress.seconds = 0.0, 0, 0.0
+        progress.target_tokens, progress.tokens, progress.cells = 0, 0, 0
         return interval

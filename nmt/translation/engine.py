@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt.data.vocabulary import EOS, PAD
 from nmt.devices import autocast
+from nmt.ids import EOS, PAD
 from nmt.model.attention import Cache
 from nmt.model.transformer import Transformer
 from nmt.translation.hypothesis import Hypothesis, SearchOptions
@@ -24,13 +24,17 @@ class TransformerSteps:
         self.cache = Cache(model.config.layers)
 
     def step(self, tokens: Tensor) -> Tensor:
+        """[N] ids -> [N, V] logits, in fp32 whatever the precision: in bf16 near ones would tie."""
         states = self.model.decode(tokens.unsqueeze(1), self.memory, self.cache).squeeze(1)
-        return F.linear(states, self.model.embedding.weight).float()
+        with torch.autocast(states.device.type, enabled=False):
+            return F.linear(states.float(), self.model.embedding.weight)
 
     def reorder(self, rows: Tensor) -> None:
+        """[N'] rows of the hypotheses held."""
         self.cache.reorder(rows)
 
     def keep(self, sentences: Tensor) -> None:
+        """[B'] rows of the sentences held."""
         self.memory = self.memory.keep(sentences)
 
 

@@ -5,6 +5,7 @@ import queue
 import stat
 import sys
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,12 +13,13 @@ from typing import IO
 
 from nmt.errors import NmtError, UsageError
 from nmt.lines import decode_lines, read_lines, standard_input, standard_output
-from nmt.model_directory import load_translator
 from nmt.reporting import Reporter
 from nmt.translation.hypothesis import SearchOptions
+from nmt.translation.loading import load_translator
 from nmt.translation.translator import WINDOW_CHARACTERS, WINDOW_LINES, windows
 
 PATIENCE = 0.05  # seconds without a further line after which a pipe is answered
+SOONEST = 0.5  # seconds after its first line by which a group is answered, though more keep coming
 READ_AHEAD = 2 * WINDOW_LINES  # lines of a pipe held at the most
 
 
@@ -123,7 +125,7 @@ def _arriving(stream: Iterable[bytes], name: str) -> Iterator[list[str]]:
     ended = False
     while not ended:
         group: list[str] = []
-        characters = 0
+        characters, began = 0, 0.0
         while len(group) < WINDOW_LINES and characters < WINDOW_CHARACTERS:
             try:
                 line = lines.get(timeout=PATIENCE if group else None)
@@ -132,8 +134,11 @@ def _arriving(stream: Iterable[bytes], name: str) -> Iterator[list[str]]:
             if not isinstance(line, str):
                 end, ended = line, True
                 break
+            began = began or time.monotonic()
             group.append(line)
             characters += len(line)
+            if time.monotonic() - began > SOONEST and lines.empty():
+                break
         if group:
             yield group
     if end:

@@ -16,7 +16,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from nmt.data.vocabulary import BOS, EOS, FIRST_PIECE, PAD
+from nmt.ids import BOS, EOS, FIRST_PIECE, PAD
 from nmt.translation.hypothesis import Hypothesis, SearchOptions, length_penalty
 
 NEVER = float("-inf")

@@ -42,7 +42,12 @@ class Translator:
     def __init__(self, engine: Engine, vocabulary: Vocabulary, batch_tokens: int = BATCH_TOKENS) -> None:
         self.engine, self.vocabulary, self.batch_tokens = engine, vocabulary, batch_tokens
 
-    def translate(self, lines: Sequence[str], beam: int = 4, length_penalty: float = 0.6) -> list[str]:
+    def translate(
+        self,
+        lines: Sequence[str],
+        beam: int = SearchOptions.beam,
+        length_penalty: float = SearchOptions.length_penalty,
+    ) -> list[str]:
         """The best translation of each line. Blank lines stay blank, lines without a letter are copied."""
         options = search_options(beam, length_penalty)
         return [translation.text for translation in self.translate_stream(windows(lines), options)]

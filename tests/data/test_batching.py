@@ -8,7 +8,8 @@ from nmt.config import TrainingConfig
 from nmt.data.batching import Plan
 from nmt.data.corpus import CleaningReport, load
 from nmt.data.prepared import PreparedPairs, Side, prepare
-from nmt.data.vocabulary import BOS, EOS, PAD, Vocabulary
+from nmt.data.vocabulary import Vocabulary
+from nmt.ids import BOS, EOS, PAD
 
 
 def side(sentences: list[list[int]]) -> Side:

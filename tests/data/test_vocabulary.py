@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from nmt.data import vocabulary as module
 from nmt.data.corpus import Pair
-from nmt.data.vocabulary import FIRST_PIECE, RESERVED, Vocabulary, learn
+from nmt.data.vocabulary import Vocabulary, learn
 from nmt.errors import UsageError
+from nmt.ids import BOS, EOS, FIRST_PIECE, PAD, RESERVED, UNK
 from nmt.lines import clean, read_lines
 from tests.conftest import Nmt, write_corpus
 
@@ -79,7 +80,7 @@ def test_ids_are_fixed(vocabulary: Vocabulary) -> None:
     """pad 0, unk 1, bos 2, eos 3, eight reserved ones, then the bytes: in every vocabulary of this format."""
     names = ["<pad>", "<unk>", "<s>", "</s>", *RESERVED, "<0x00>"]
     assert vocabulary.pieces(range(13)) == names
-    assert (module.PAD, module.UNK, module.BOS, module.EOS, FIRST_PIECE) == (0, 1, 2, 3, 12)
+    assert (PAD, UNK, BOS, EOS, FIRST_PIECE) == (0, 1, 2, 3, 12)
 
 
 @given(ids=st.lists(st.integers(FIRST_PIECE, FIRST_PIECE + 255)))
@@ -102,7 +103,7 @@ def test_a_spelled_line_feed_is_a_space(vocabulary: Vocabulary) -> None:
 def test_many_lines_are_encoded_as_each(vocabulary: Vocabulary, demo_pairs: list[Pair]) -> None:
     """encode_all of a corpus holds the ids that encode gives line by line."""
     lines = [text for pair in demo_pairs[:200] for text in pair] + TREACHEROUS
-    assert [ids.tolist() for ids in vocabulary.encode_all(lines)] == [vocabulary.encode(line) for line in lines]
+    assert vocabulary.encode_all(lines) == [vocabulary.encode(line) for line in lines]
 
 
 def test_pieces_tell_where_words_begin(vocabulary: Vocabulary) -> None:

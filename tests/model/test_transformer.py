@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from nmt.config import PRESETS, ModelConfig
-from nmt.data.vocabulary import BOS, EOS, PAD
+from nmt.ids import BOS, EOS, PAD
 from nmt.model.attention import Cache
 from nmt.model.dropout import Dropout
 from nmt.model.transformer import AddNorm, DecoderLayer, EncoderLayer, Transformer, sinusoids

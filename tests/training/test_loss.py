@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from nmt.data.vocabulary import PAD
+from nmt.ids import PAD
 from nmt.training.loss import loss
 
 D, V = 8, 11

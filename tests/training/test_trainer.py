@@ -11,8 +11,8 @@ import torch
 from nmt.config import ModelConfig, TrainingConfig
 from nmt.data.batching import Plan
 from nmt.data.prepared import PreparedPairs, Side
-from nmt.data.vocabulary import FIRST_PIECE
 from nmt.errors import NmtError
+from nmt.ids import FIRST_PIECE
 from nmt.model.transformer import Transformer
 from nmt.training import checkpoint
 from nmt.training.checkpoint import WEIGHTS

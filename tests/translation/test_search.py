@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt.config import ModelConfig
-from nmt.data.vocabulary import BOS, EOS, FIRST_PIECE, PAD
+from nmt.ids import BOS, EOS, FIRST_PIECE, PAD
 from nmt.model.attention import KeysValues, MultiHeadAttention
 from nmt.model.transformer import Transformer
 from nmt.translation.engine import TorchEngine, TransformerSteps
@@ -226,16 +226,46 @@ def test_special_ids_are_never_emitted_and_lists_are_distinct() -> None:
         assert [h.score for h in best] == sorted((h.score for h in best), reverse=True)
 
 
-def test_each_sentence_has_its_own_limit() -> None:
-    """A model that never likes to end gives source + extra pieces in a batch of unlike lengths, and says so."""
-    model = small_model(2)
-    with torch.no_grad():
-        model.embedding.weight[EOS] = 0
-        model.embedding.weight[EOS, 0] = -50
-    sources = [[20], [21] * 30, [22] * 7]
-    for source, best in zip(sources, TorchEngine(model).search(sources, SearchOptions(extra=5)), strict=True):
-        assert best[0].at_limit == (len(best[0].ids) == len(source) + 5)
-        assert len(best[0].ids) <= len(source) + 5
+class Endless(ToySteps):
+    """A model that never likes to end."""
+
+    def logits(self, sentence: int, tokens: tuple[int, ...]) -> Tensor:
+        logits = super().logits(sentence, tokens)
+        logits[EOS] = -30
+        return logits
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_each_sentence_has_its_own_limit(beam: int) -> None:
+    """Sentences of one batch that would never end are each as long as their own limit, and say so."""
+    limits = [5, 9, 2]
+    results = beam_search(Endless(0, 3), torch.tensor(limits), SearchOptions(beam=beam))
+    assert [len(best[0].ids) for best in results] == limits
+    assert all(best[0].at_limit for best in results)
+
+
+def exhaustive_beam(toy: ToySteps, sentence: int, limit: int, beam: int, alpha: float) -> list[tuple[float, list[int]]]:
+    """Beam search as its definition has it, to the very limit: no bound, no batch, no tensors. The best first."""
+    live: list[tuple[float, tuple[int, ...]]] = [(0.0, (BOS,))]
+    ended = []
+    for length in range(1, limit + 2):
+        scored = [(log_p, tokens, toy.logits(sentence, tokens).log_softmax(0).tolist()) for log_p, tokens in live]
+        if length > 1:
+            ended += [((log_p + p[EOS]) / ((5 + length) / 6) ** alpha, list(tokens[1:])) for log_p, tokens, p in scored]
+        longer = [(log_p + p[id], (*tokens, id)) for log_p, tokens, p in scored for id in range(FIRST_PIECE, SIZE)]
+        live = sorted(longer, reverse=True)[:beam]
+    return sorted(ended, reverse=True)
+
+
+@pytest.mark.parametrize("beam", [2, 4])
+@pytest.mark.parametrize("seed", range(10))
+def test_stopping_early_loses_nothing(seed: int, beam: int) -> None:
+    """A narrow beam that stops by its bound finds what one that goes on to the limit finds, n-best list and all."""
+    limits = [12, 7, 10]
+    results = beam_search(ToySteps(seed, 3), torch.tensor(limits), SearchOptions(beam=beam, n_best=2))
+    for sentence, (found, limit) in enumerate(zip(results, limits, strict=True)):
+        expected = exhaustive_beam(ToySteps(seed, 3), sentence, limit, beam, 0.6)[:2]
+        assert [hypothesis.ids for hypothesis in found] == [ids for _, ids in expected]
 
 
 @pytest.mark.parametrize("beam", [1, 4])

@@ -364,6 +364,39 @@ def test_interrupted_anywhere_it_ends_the_same(
     assert outcome(model) == outcome(uninterrupted)
 
 
+def test_fewer_steps_than_were_made_finish_the_run(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run stopped before its first validation, then asked for fewer updates than it made, keeps its weights."""
+    model = tmp_path / "model"
+    update = trainer.Trainer.update
+
+    def interrupted(self: trainer.Trainer, pairs: Any) -> None:
+        update(self, pairs)
+        if self.progress.update == 5:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer.Trainer, "update", interrupted)
+        assert train(model, corpus).exit_code == 130
+    weights = (model / "model.safetensors").read_bytes()
+    done = train(model, corpus, "--steps", "3")
+    assert done.exit_code == 0, done.stderr
+    assert "finished" in done.stderr
+    assert (model / "model.safetensors").read_bytes() == weights
+
+
+def test_a_resumed_run_tells_its_end_and_goes_on_with_its_clock(finished: Path, corpus: Path) -> None:
+    """Going on from an update that is no multiple of the log's interval, the estimate comes; the minutes add up."""
+    before = [event["minutes"] for event in events(finished) if "minutes" in event]
+    done = train(finished, corpus, "--steps", "60")
+    assert " to the end, " in done.stderr
+    assert "last loss" in done.stderr
+    minutes = [event["minutes"] for event in events(finished) if "minutes" in event]
+    assert len(minutes) > len(before)
+    assert minutes == sorted(minutes)
+
+
 @pytest.mark.slow
 def test_signals_to_a_real_run(corpus: Path, tmp_path: Path) -> None:
     """A process stopped by Ctrl-C, by SIGTERM and by kill -9 in turn ends as one that never was, log and all."""

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -294,6 +294,23 @@ def test_a_named_pipe_is_read_as_a_pipe(shout: Shout, tmp_path: Path) -> None:
     assert (done.exit_code, done.stdout_bytes) == (0, b"one\ntwo\n")
 
 
+def test_a_steady_writer_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe that never pauses long enough is still answered: a group does not wait for its window to fill."""
+    monkeypatch.setattr(files, "PATIENCE", 60.0)
+    monkeypatch.setattr(files, "SOONEST", -1.0)
+    answered = threading.Event()
+
+    def stream() -> Iterator[bytes]:
+        yield b"one\n"
+        assert answered.wait(60)
+        yield b"two\n"
+
+    groups = files._arriving(stream(), "-")
+    assert next(groups) == ["one"]
+    answered.set()
+    assert list(groups) == [["two"]]
+
+
 # As a process among others.
 
 
@@ -353,6 +370,21 @@ def test_head_ends_it_quietly(overfitted: Path, tmp_path: Path) -> None:
     command = shlex.join([sys.executable, "-m", "nmt", "translate", "-m", str(overfitted), str(tmp_path / "numbers")])
     done = subprocess.run(["bash", "-o", "pipefail", "-c", f"{command} | head -1"], capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"0\n", b"")
+
+
+def test_a_full_disk_is_one_sentence(overfitted: Path) -> None:
+    """Where stdout cannot be written any more, the command says so and exits with 1, without a traceback."""
+    command = shlex.join([sys.executable, "-m", "nmt", "translate", "-m", str(overfitted)])
+    done = subprocess.run(["bash", "-c", f"echo 1 | {command} > /dev/full"], capture_output=True, check=False)
+    assert (done.returncode, done.stderr.count(b"\n")) == (1, 1)
+    assert b"No space left" in done.stderr
+
+
+def test_errors_never_reach_stdout(tmp_path: Path) -> None:
+    """Even where stderr is closed, a failing command leaves stdout empty."""
+    command = shlex.join([sys.executable, "-m", "nmt", "translate", str(tmp_path / "missing")])
+    done = subprocess.run(["bash", "-c", f"{command} 2>&-"], capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (2, b"")
 
 
 def test_a_closed_standard_input_is_one_sentence(overfitted: Path) -> None:

@@ -79,18 +79,18 @@ class Preset:
 
 PRESETS: dict[str, Preset] = {
     "demo": Preset(
-        ModelConfig(layers=2, d_model=128, heads=4, d_ff=256),
+        ModelConfig(layers=2, d_model=128, heads=4, d_ff=256, dropout=0.05),
         TrainingConfig(
-            steps=1_200, tokens_per_update=2_048, micro_batch_tokens=1_280, warmup=400, vocab_size=800,
-            validate_every=200, average=3,
+            steps=1_000, tokens_per_update=2_048, micro_batch_tokens=2_560, warmup=300, vocab_size=2_000,
+            validate_every=200, average=3, precision="fp32",
         ),
-        "measured on the embedded corpus: the smallest that translates its unseen sentences within two minutes",
+        "measured on the embedded corpus: the quickest found to 95 BLEU on two CPU cores, where fp32 is faster at this width",
     ),
     "tiny": Preset(
         ModelConfig(layers=3, d_model=256, heads=4, d_ff=512, dropout=0.2),
         TrainingConfig(
             steps=12_000, tokens_per_update=2_048, micro_batch_tokens=1_280, warmup=600, vocab_size=4_000,
-            validate_every=250, average=5,
+            validate_every=400, average=4,
         ),
         "measured on Multi30k with two CPU cores: the best BLEU after 25 minutes",
     ),

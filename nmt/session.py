@@ -57,9 +57,9 @@ class Session:
                 found = self.validator.validate(self.trainer.model)
                 event, said = found.event(), str(found)
             except Exception as error:  # out of memory, say
-                said = f"validation failed ({type(error).__name__}: {error})"
-                event = {"validation_error": said}
-                reporter.warn(said)
+                said = "not validated"
+                event = {"validation_error": f"{type(error).__name__}: {error}"}
+                reporter.warn(f"validation failed ({event['validation_error']})")
         progress.validations.append((progress.update, found.bleu if found else None))
         write_average(self.directory, progress, self.config.average)
         checkpoint.tidy(self.directory.checkpoints, progress, self.config.average)

@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import load_file
 from typer.testing import Result
 
-from nmt import __version__, runs, scoring
+from nmt import __version__, scoring, session
 from nmt.lines import read_lines
 from nmt.training import trainer
 from tests.conftest import Nmt, call, refusal, write_corpus
@@ -581,7 +581,7 @@ def test_a_run_of_days_is_warned_of(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: float, warned: bool
 ) -> None:
     """After 20 updates a run that will take more than a day is warned of, with the way out, and no other is."""
-    monkeypatch.setattr(runs, "A_DAY", most)
+    monkeypatch.setattr(session, "A_DAY", most)
     done = train(tmp_path / "model", corpus, "--quiet", warmup=1_000)
     assert done.exit_code == 0
     assert ("warning: this is more than a day" in done.stderr) == warned == ("--steps" in done.stderr)

@@ -307,11 +307,11 @@ def _digest(text: str) -> bytes:
 def _held_out(train: Split, count: int) -> list[bytes]:
     """Digests of the sources to hold out: the smallest ones, so that every run on the same text chooses the same.
 
-    At most a tenth of the different sources, for they may be few.
+    At most half of the different sources, for they may be few.
     """
     full = (source for source, target in train if not (is_blank(source) or is_blank(target)))
     digests = set(map(_digest, full))
-    return heapq.nsmallest(min(count, len(digests) // 10), digests)
+    return heapq.nsmallest(min(count, len(digests) // 2), digests)
 
 
 def _held_out_reader(train: Split, chosen: set[bytes]) -> Callable[[], Iterator[Pair]]:

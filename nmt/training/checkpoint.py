@@ -94,7 +94,7 @@ def restore(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer
         return progress
     except Exception as error:  # torch.load raises half a dozen types for a torn file
         raise UsageError(
-            f"{path}: not a training state of this version, or damaged ({str(error).splitlines()[0]})"
+            f"{path}: not a training state of this version, or damaged ({(str(error).splitlines() or [type(error).__name__])[0]})"
         ) from None
 
 

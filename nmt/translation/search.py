@@ -1,14 +1,16 @@
 """Beam search over ids: it knows no text and no layers, only a model that scores next tokens.
 
-    live: `beam` hypotheses a sentence, at first BOS alone; best: nothing
+    live: `beam` hypotheses a sentence, at first BOS alone; ended: nothing
     repeat:
         score every next token of every live hypothesis
-        each live hypothesis may end here: keep it if it is among the best ended ones
-        extend: the `beam` best of all (live hypothesis, token) become the live ones
+        rank all (live hypothesis, token) of a sentence by log-probability:
+            those among the first `beam` whose token is EOS have ended, and are kept if they score among the best
+            the first `beam` of the others become the live ones
         a sentence is done when even a live hypothesis that lost nothing more could not beat its best ended one
 
 A live hypothesis can only lose log-probability, and is divided by at most the penalty of the longest length allowed: that is
-the bound. Stopping any sooner, say at `beam` ended hypotheses, favours short translations.
+the bound. Stopping any sooner, say at `beam` ended hypotheses, favours short translations; so would an end that is not among
+the likeliest continuations. A beam of one is greedy search.
 """
 
 from typing import Protocol
@@ -70,8 +72,9 @@ class _Ended:
 def beam_search(steps: Steps, limits: Tensor, options: SearchOptions) -> list[list[Hypothesis]]:
     """The n-best hypotheses of each of B sentences, given the pieces that each may have at most: `limits` [B].
 
-    At its limit a hypothesis must end, so that every one returned ends with EOS and its score is the model's own. Ids that
-    never stand for text are not emitted, and EOS is not the first token. Nothing is renormalised for what is forbidden.
+    Where too few have ended by then, live ones are ended at the limit, so that every hypothesis returned ends with EOS and
+    its score is the model's own. Ids that never stand for text are not emitted, and EOS is not the first token. Nothing is
+    renormalised for what is forbidden.
     """
     device, beam, alpha = limits.device, options.beam, options.length_penalty
     longest = int(limits.max())
@@ -90,23 +93,26 @@ def beam_search(steps: Steps, limits: Tensor, options: SearchOptions) -> list[li
         best_logits, best_tokens = logits.topk(min(beam, logits.size(1)), 1)
         width = live_p.size(1)
 
-        # End here.
-        if length > 1:
-            end_p = live_p + (end_logits - normaliser).view(-1, width)
-            if beam == 1:  # greedy search ends where EOS is the likeliest token, or must be taken
-                greedy_end = (end_logits >= best_logits[:, :1]) | (length > limits).unsqueeze(1)
-                end_p = end_p.masked_fill(~greedy_end, NEVER)
-            ended.add(end_p / length_penalty(length, alpha), end_p, live_ids)
-
-        # Extend: the best of each hypothesis's best.
+        # What is among the best continuations, the likeliest of each hypothesis being enough to tell.
         extended = (live_p.view(-1, 1) + best_logits - normaliser).view(len(live_p), -1)
+        end_p = live_p + (end_logits - normaliser).view(-1, width) if length > 1 else torch.full_like(live_p, NEVER)
+        ranked = torch.cat([extended, end_p], 1)
+        is_likely = end_p >= ranked.topk(min(beam, ranked.size(1)), 1).values[:, -1:]
+        scores = end_p / length_penalty(length, alpha)
+        ended.add(scores.masked_fill(~is_likely, NEVER), end_p, live_ids)
+        at_limit = length > limits
+        if at_limit.any():
+            too_few = (at_limit & (ended.scores[:, -1] == NEVER)).unsqueeze(1)
+            ended.add(scores.masked_fill(is_likely | ~too_few, NEVER), end_p, live_ids)
+
+        # Extend.
         live_p, chosen = extended.topk(min(beam, extended.size(1)), 1)
         tokens = best_tokens.view(len(live_p), -1).gather(1, chosen)
         parents = chosen // best_tokens.size(1)
 
         # A sentence is done where nothing live can win.
         worst = ended.scores[:, -1]
-        done = (worst >= live_p[:, 0] / bounds) | (length > limits)
+        done = (worst >= live_p[:, 0] / bounds) | at_limit
         if beam == 1:
             done |= worst > NEVER
         rows = parents + width * torch.arange(len(parents), device=device).unsqueeze(1)

@@ -90,7 +90,7 @@ PRESETS: dict[str, Preset] = {
         ModelConfig(layers=3, d_model=256, heads=4, d_ff=512, dropout=0.2),
         TrainingConfig(
             steps=12_000, tokens_per_update=2_048, micro_batch_tokens=1_280, warmup=600, vocab_size=4_000,
-            validate_every=400, average=4,
+            validate_every=250, average=3,
         ),
         "measured on Multi30k with two CPU cores: the best BLEU after 25 minutes",
     ),

@@ -92,10 +92,9 @@ def restore(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer
         progress = Progress(**json.loads((path / PROGRESS).read_text(encoding="utf-8")))
         progress.validations = [(update, bleu) for update, bleu in progress.validations]
         return progress
-    except Exception as error:  # torch.load raises half a dozen types for a torn file
-        raise UsageError(
-            f"{path}: not a training state of this version, or damaged ({(str(error).splitlines() or [type(error).__name__])[0]})"
-        ) from None
+    except Exception as error:  # torch.load raises half a dozen types for a torn file, some with pages of advice
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise UsageError(f"{path}: not a training state of this version, or damaged ({reason})") from None
 
 
 def save_weights(path: Path, weights: dict[str, Tensor]) -> None:

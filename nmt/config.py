@@ -110,7 +110,7 @@ def preset_for(pairs: int) -> str:
 def find_preset(name: str) -> Preset:
     """The named preset. Raises UsageError with the nearest name."""
     if name not in PRESETS:
-        raise UsageError(f"--preset {name}: no such preset{_nearest(name, PRESETS)}; there are {', '.join(PRESETS)}")
+        raise UsageError(f"--preset {name}: no such preset; there are {', '.join(PRESETS)}{_nearest(name, PRESETS)}")
     return PRESETS[name]
 
 

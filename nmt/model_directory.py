@@ -62,7 +62,11 @@ class ModelDirectory:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the directory for one run. Raises UsageError while another holds it, or if it cannot be written."""
+        """Hold the directory for one run. Raises UsageError while another holds it, or if it cannot be written.
+
+        A directory that was made for a run of which nothing came is removed again.
+        """
+        made = not self.path.exists()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             if self.exists():
@@ -79,7 +83,12 @@ class ModelDirectory:
                 raise UsageError(
                     f"{self.path}: another run is training here; wait for it, or name another --model"
                 ) from None
-            yield
+            try:
+                yield
+            finally:
+                if made and [entry.name for entry in self.path.iterdir()] == [".lock"]:
+                    (self.path / ".lock").unlink()
+                    self.path.rmdir()
 
     def read_config(self) -> dict[str, Any]:
         """config.json. Raises UsageError where it is missing, damaged, or of another format."""

@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 
 class Reporter:
@@ -17,10 +17,9 @@ class Reporter:
         self.console = Console(stderr=True, highlight=False, soft_wrap=True, force_terminal=on_terminal)
         self.bar = Progress(
             TextColumn("{task.description}"),
-            BarColumn(),
+            BarColumn(bar_width=16),  # so that speed and time left fit into 80 columns
             MofNCompleteColumn(),
             TextColumn("{task.fields[status]}"),
-            TimeElapsedColumn(),
             console=self.console,
             transient=True,
             disable=quiet or not self.console.is_terminal,

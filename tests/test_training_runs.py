@@ -448,6 +448,14 @@ def test_a_training_state_never_runs_code(finished: Path, corpus: Path, tmp_path
 # What is refused, and what is discarded.
 
 
+def test_a_mistake_leaves_no_directory_behind(tmp_path: Path) -> None:
+    """A run that could not begin leaves nothing where its model would have been; an empty folder of the user's stays."""
+    (tmp_path / "mine").mkdir()
+    for name in ("new", "mine"):
+        refusal(call("train", "--data", tmp_path / "missing", "-m", tmp_path / name))
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
 def test_a_held_directory_is_refused(finished: Path, corpus: Path) -> None:
     """While another process holds the run, a second one is refused and touches nothing; afterwards it may go on."""
     before = files(finished)

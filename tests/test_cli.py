@@ -1,6 +1,6 @@
 """The command line: what it answers before any work is done, and how it ends."""
 
-import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -139,11 +139,10 @@ def test_mistakes_leave_no_traceback(nmt: Nmt, tmp_path: Path) -> None:
     assert done.stderr.decode().count("\n") == 1
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_can_be_shown(shell: str) -> None:
-    """The completion script of the user's shell is printed."""
+def test_completion_can_be_shown() -> None:
+    """Asked from within bash, the command prints bash's completion script."""
     command = Path(sys.executable).with_name("nmt")
-    environment = os.environ | {"SHELL": f"/bin/{shell}"}
-    done = subprocess.run([command, "--show-completion", shell], capture_output=True, env=environment, check=False)
+    asked = ["bash", "-c", f"{shlex.quote(str(command))} --show-completion; exit $?"]
+    done = subprocess.run(asked, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     assert b"_NMT_COMPLETE" in done.stdout

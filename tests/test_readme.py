@@ -112,6 +112,6 @@ def test_every_file_named_is_there() -> None:
 def test_presets_and_options_named_exist() -> None:
     """No option or preset in the README that the tool does not have."""
     options = {option for command in get_command(app).commands.values() for p in command.params for option in p.opts}  # type: ignore[attr-defined]
-    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README)) - {"--install-completion"}
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README)) - {"--install-completion", "--help"}
     assert named <= options
     assert all(f"`{preset}`" in README for preset in PRESETS)

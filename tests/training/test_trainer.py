@@ -159,6 +159,8 @@ def test_loss_that_is_no_number_stops_with_advice(tmp_path: Path) -> None:
         trainer.model.embedding.weight[20:] = math.nan
     with pytest.raises(NmtError, match="warm-up"):
         run(trainer, tmp_path)
+    assert trainer.progress.update == 1, "not only when the next checkpoint is due"
+    assert checkpoint.saved(tmp_path) == []
 
 
 def test_validation_is_plain_likelihood_and_touches_nothing() -> None:

@@ -67,7 +67,7 @@ def faults_reported() -> Iterator[None]:
 
 def complain(sentence: str) -> None:
     """Print an error where it belongs, even if nobody reads it."""
-    if sys.stderr is not None:
+    if sys.stderr is not None and sentence:
         print(f"nmt: {sentence}", file=sys.stderr)
 
 
@@ -97,6 +97,9 @@ def train(
     preset: Annotated[
         str | None, typer.Option(help=f"Complete recipe: {', '.join(PRESETS)}. [default: by the corpus]")
     ] = None,
+    origin: Annotated[
+        Path | None, typer.Option("--from", help="Model directory to begin from: fine-tune it on other text.")
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file with [model] and [training] settings.")] = None,
     model: Model = Path("model"),
     steps: Annotated[int | None, setting("steps")] = None,
@@ -109,6 +112,7 @@ def train(
     device: Device = None,
     precision: Precision = None,
     validate_every: Annotated[int | None, setting("validate_every")] = None,
+    patience: Annotated[int | None, setting("patience")] = None,
     average: Annotated[int | None, setting("average")] = None,
     restart: Annotated[bool, typer.Option("--restart", help="Discard the run in the directory first.")] = False,
     quiet: Quiet = False,
@@ -121,8 +125,10 @@ def train(
     }
     with faults_reported():
         from nmt import runs
+        from nmt.settings import Request
 
-        runs.train(model, data, (source, target), preset, config, flags, restart, command_line(), Reporter(quiet))
+        request = Request(data, (source, target), preset, config, flags, origin, restart, command_line())
+        runs.train(model, request, Reporter(quiet))
 
 
 @app.command()

@@ -41,7 +41,9 @@ class TrainingConfig(BaseModel):
 
     steps: int = Field(100_000, ge=1, description="Updates in all.")
     tokens_per_update: int = Field(25_000, ge=1, description="Target tokens in an update, whatever the device.")
-    micro_batch_tokens: int = Field(4_096, ge=1, description="Padded tokens a side that go through the model at once.")
+    micro_batch_tokens: int | None = Field(
+        None, ge=1, description="Padded tokens a side that a device takes at once. [default: what a GPU holds]"
+    )
     warmup: int = Field(4_000, ge=1, description="Updates over which the learning rate rises.")
     factor: float = Field(1.0, gt=0, description="Multiplies the paper's learning rate.")
     adam_beta1: float = Field(0.9, ge=0, lt=1, description="Adam's beta 1.")
@@ -55,6 +57,7 @@ class TrainingConfig(BaseModel):
     drop_identical: bool = Field(False, description="Drop training pairs whose sides are the same.")
     seed: int = Field(1, ge=0, lt=2**63, description="Fixes weights, order, dropout and vocabulary sample.")
     validate_every: int = Field(1_500, ge=1, description="Updates between checkpoints, each validated.")
+    patience: int | None = Field(None, ge=1, description="Stop after so many validations without a better BLEU.")
     average: int = Field(5, ge=1, description="Last checkpoints averaged into the final weights.")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="Where to compute.")
     precision: Literal["auto", "fp32", "bf16"] = Field("auto", description="bf16 where the hardware has it, or fp32.")
@@ -62,7 +65,8 @@ class TrainingConfig(BaseModel):
 
 # What may differ when a run is resumed. All other fields are the run's identity.
 RUNTIME = frozenset({"micro_batch_tokens", "device", "precision"})
-EXTENT = frozenset({"steps", "validate_every", "average"})
+EXTENT = frozenset({"steps", "validate_every", "patience", "average"})
+MICRO_BATCH = 4_096  # padded tokens a side that a CPU takes at once, unless the preset or the user knows better
 
 
 Config = TypeVar("Config", ModelConfig, TrainingConfig)
@@ -75,36 +79,64 @@ class Preset:
     model: ModelConfig
     training: TrainingConfig
     source: str
+    micro_batch_tokens: int = MICRO_BATCH  # on a CPU; a GPU is asked what it holds
 
 
 PRESETS: dict[str, Preset] = {
     "demo": Preset(
         ModelConfig(layers=2, d_model=128, heads=4, d_ff=256, dropout=0.05),
         TrainingConfig(
-            steps=1_000, tokens_per_update=2_048, micro_batch_tokens=2_560, warmup=300, vocab_size=2_000,
+            steps=1_000, tokens_per_update=2_048, warmup=300, vocab_size=2_000,
             validate_every=200, average=3, precision="fp32",
         ),
         "measured on the embedded corpus: the quickest found to 95 BLEU on two CPU cores, where fp32 is faster at this width",
+        micro_batch_tokens=2_560,
     ),
     "tiny": Preset(
         ModelConfig(layers=3, d_model=256, heads=4, d_ff=512, dropout=0.2),
         TrainingConfig(
-            steps=12_000, tokens_per_update=2_048, micro_batch_tokens=1_280, warmup=600, vocab_size=4_000,
+            steps=12_000, tokens_per_update=2_048, warmup=600, vocab_size=4_000,
             validate_every=250, average=3,
         ),
         "measured on Multi30k with two CPU cores: a size that 25 minutes can train, and an hour and a half better",
+        micro_batch_tokens=1_280,
+    ),
+    "small": Preset(
+        ModelConfig(layers=4, d_model=256, heads=4, d_ff=1024),
+        TrainingConfig(
+            steps=30_000, tokens_per_update=4_096, warmup=2_000, vocab_size=8_000,
+            validate_every=1_000, patience=8,
+        ),
+        "between tiny and base: the paper's depth ablations (table 3) at the width that two CPU cores can train in a day",
+        micro_batch_tokens=2_048,
     ),
     "base": Preset(
         ModelConfig(),
         TrainingConfig(),
         "the paper's base model: table 3 and section 5 (five checkpoints, ten minutes or 1,500 updates apart)",
     ),
+    "big": Preset(
+        ModelConfig(d_model=1024, heads=16, d_ff=4096, dropout=0.3),
+        TrainingConfig(steps=300_000, average=20),
+        "the paper's big model: table 3 and section 6.1 (twenty checkpoints)",
+    ),
 }  # fmt: skip
 
 
 def preset_for(pairs: int) -> str:
     """The preset's name for a corpus of that many training pairs, chosen where the user names none."""
-    return "tiny" if pairs < 1_000_000 else "base"
+    return "tiny" if pairs < 100_000 else "small" if pairs < 1_000_000 else "base"
+
+
+def fine_tuning(model: ModelConfig, training: TrainingConfig, micro_batch_tokens: int) -> Preset:
+    """The recipe for going on from a trained model with other text: its own settings, but few updates at a low rate.
+
+    With this warm-up and factor the rate peaks at 3e-4 for D 512, about where the paper's base model ends.
+    """
+    gently = {"steps": 2_000, "warmup": 200, "factor": 0.1, "validate_every": 100, "patience": 5, "average": 3}
+    gently["tokens_per_update"] = min(training.tokens_per_update, 4_096)
+    recipe = training.model_copy(update=gently | {"micro_batch_tokens": None, "device": "auto", "precision": "auto"})
+    return Preset(model, recipe, "the model's own, with a short warm-up to a tenth of its rate", micro_batch_tokens)
 
 
 def find_preset(name: str) -> Preset:

@@ -40,6 +40,11 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager[Non
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
+def name(device: torch.device) -> str:
+    """Of the kind of device, as CUDA has it; a CPU is a CPU."""
+    return "CPU" if device.type == "cpu" else torch.cuda.get_device_name(device)
+
+
 def describe(device: torch.device, precision: str) -> str:
     """One line for a person: device, threads or GPU, memory, precision."""
     if device.type == "cuda":

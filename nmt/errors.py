@@ -8,6 +8,7 @@ class NmtError(Exception):
     """The work failed: exit code 1."""
 
     exit_code = 1
+    everywhere = False  # whether all ranks of a run raise it together, so that one of them need say it
 
 
 class UsageError(NmtError):

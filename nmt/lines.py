@@ -7,6 +7,7 @@ counts, and the encoding is UTF-8 whatever the locale says. Python's own text fi
 
 import gzip
 import os
+import re
 import sys
 import unicodedata
 import zlib
@@ -20,17 +21,17 @@ BYTE_ORDER_MARK = "\ufeff"
 INVISIBLE = "\u200b" + BYTE_ORDER_MARK  # drawn as nothing, yet no white space to str.isspace
 
 # C0 and C1 controls (tab, CR, NUL and U+0085 among them), DEL and the two Unicode separators become a space.
-_CONTROLS = dict.fromkeys([*range(0x00, 0x20), *range(0x7F, 0xA0), 0x2028, 0x2029], " ")
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def clean(line: str) -> str:
     """The line as the vocabulary sees it: every control character replaced by one space, all else untouched."""
-    return line.translate(_CONTROLS)
+    return line if line.isprintable() else _CONTROLS.sub(" ", line)  # no control character is printable
 
 
 def is_blank(line: str) -> bool:
-    """Whether a reader would see nothing: white space, U+200B and U+FEFF alone."""
-    return all(character.isspace() or character in INVISIBLE for character in clean(line))
+    """Whether a reader would see nothing: white space, control characters, U+200B and U+FEFF alone."""
+    return all(character.isspace() or character in INVISIBLE or _CONTROLS.match(character) for character in line)
 
 
 def needs_no_translation(line: str) -> bool:

@@ -3,12 +3,13 @@
 config.json         settings, data, versions        checkpoints/   step-NNNNNN/, see training/checkpoint.py
 tokenizer.model     the vocabulary                  metrics.jsonl  one line an event of the run
 model.safetensors   the weights to use              heldout/       raw valid and test text
+report.html         how the run went, for a browser  tensorboard/  the same for TensorBoard, where that is installed
 """
 
 import fcntl
 import json
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from nmt.model.transformer import Transformer
 
 FORMAT = 1
+BEFORE = "before"  # held-out text of the model that this one was fine-tuned from
 
 
 class ModelDirectory:
@@ -38,6 +40,8 @@ class ModelDirectory:
         self.checkpoints = path / "checkpoints"
         self.metrics_path = path / "metrics.jsonl"
         self.heldout = path / "heldout"
+        self.report_path = path / "report.html"
+        self.tensorboard = path / "tensorboard"
 
     @classmethod
     def containing(cls, path: Path) -> "ModelDirectory":
@@ -57,6 +61,8 @@ class ModelDirectory:
             self.weights_path,
             self.tokenizer_path,
             self.metrics_path,
+            self.report_path,
+            self.tensorboard,
             self.config_path,
         )
 
@@ -144,7 +150,7 @@ class ModelDirectory:
             write_gz(self.heldout / f"{split}.{language}.gz", (pair[side] for pair in pairs))
 
     def read_heldout(self, split: str) -> tuple[list[str], list[str]] | None:
-        """Raw source and target lines of `valid` or `test`, or None where the corpus had none."""
+        """Raw source and target lines of `valid`, `test` or BEFORE, or None where there are none."""
         config = self.read_config()
         paths = [self.heldout / f"{split}.{config[side]}.gz" for side in ("source", "target")]
         count = config["data"]["lines"].get(split, 0)
@@ -159,18 +165,28 @@ class ModelDirectory:
         return source, target
 
     def log(self, event: dict[str, Any]) -> None:
-        """Add a line to metrics.jsonl."""
-        with self.metrics_path.open("a", encoding="utf-8", newline="\n") as file:
-            file.write(json.dumps(event) + "\n")
+        """Add a line to metrics.jsonl, on a new line even where the last one was torn."""
+        with self.metrics_path.open("ab+") as file:
+            end = file.tell()
+            file.seek(max(0, end - 1))
+            torn = end > 0 and file.read(1) != b"\n"
+            file.write(b"\n" * torn + json.dumps(event).encode() + b"\n")
+
+    def events(self) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl, but for those that a full disk or a sudden end has torn."""
+        events = []
+        if self.metrics_path.exists():
+            for line in self.metrics_path.read_text(encoding="utf-8", errors="replace").split("\n"):
+                with suppress(ValueError):
+                    events.append(json.loads(line))
+        return [event for event in events if isinstance(event, dict)]
 
     def cut_log(self, update: int, validated: Collection[int]) -> None:
         """Drop the events after this update, and validations not among these, which a resumed run will write again."""
+        kept = [
+            event
+            for event in self.events()
+            if event["step"] <= update and (event["event"] != "validation" or event["step"] in validated)
+        ]
         if self.metrics_path.exists():
-            lines = self.metrics_path.read_text(encoding="utf-8").split("\n")
-            events = [json.loads(line) for line in lines if line.endswith("}")]  # a last line may be torn
-            kept = [
-                event
-                for event in events
-                if event["step"] <= update and (event["event"] != "validation" or event["step"] in validated)
-            ]
             replace_text(self.metrics_path, "".join(json.dumps(event) + "\n" for event in kept))

@@ -12,7 +12,7 @@ class Reporter:
     """Plain lines, and on a terminal a progress bar below them. Quiet, it says nothing but warnings."""
 
     def __init__(self, quiet: bool = False) -> None:
-        self.quiet = quiet
+        self.quiet, self.muted = quiet, False
         on_terminal = sys.stderr is not None and sys.stderr.isatty()  # rich would believe FORCE_COLOR instead
         self.console = Console(stderr=True, highlight=False, soft_wrap=True, force_terminal=on_terminal)
         self.bar = Progress(
@@ -38,6 +38,10 @@ class Reporter:
     def on_terminal(self) -> bool:
         return not self.bar.disable
 
+    def mute(self) -> None:
+        """Say nothing at all from here on: another rank of the same run does."""
+        self.quiet = self.muted = self.bar.disable = True
+
     def say(self, text: str) -> None:
         if not self.quiet:
             self._print(text)
@@ -46,7 +50,7 @@ class Reporter:
         self._print(f"warning: {text}")
 
     def _print(self, text: str) -> None:
-        if sys.stderr is not None:
+        if sys.stderr is not None and not self.muted:
             self.console.print(text, markup=False)
 
 

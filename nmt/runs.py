@@ -1,269 +1,228 @@
-"""A training run from settings to model directory: the one place that composes all the rooms."""
+"""A training run from settings to model directory: the one place that composes all the rooms.
 
-import hashlib
-import platform
+Under torchrun every rank runs this. Rank 0 settles what is to be done and tells the others; it alone writes and speaks.
+"""
+
+import os
 import shutil
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-import sacrebleu
-import sentencepiece
 import torch
+import torch.distributed as dist
 
-import nmt
 from nmt import devices
-from nmt.config import EXTENT, RUNTIME, ModelConfig, TrainingConfig, find_preset, preset_for, settle
 from nmt.data import corpus as corpora
 from nmt.data.batching import Plan
-from nmt.data.corpus import CleaningReport, Corpus, usable
-from nmt.data.prepared import prepare
-from nmt.data.vocabulary import SAMPLE, Vocabulary, learn
+from nmt.data.cache import Cache
+from nmt.data.corpus import Corpus
+from nmt.data.preparation import prepare_corpus
+from nmt.data.prepared import PreparedPairs
+from nmt.data.vocabulary import Vocabulary
 from nmt.errors import NmtError, UsageError
 from nmt.lines import is_blank
 from nmt.model.transformer import Transformer
 from nmt.model_directory import ModelDirectory
 from nmt.reporting import Reporter, duration, table
 from nmt.session import Session, write_average
+from nmt.settings import Request, Settings, Settler, Text, check, describe_data
 from nmt.training import checkpoint
+from nmt.training.checkpoint import Progress
+from nmt.training.probe import find_micro_batch
+from nmt.training.ranks import Ranks
 from nmt.training.trainer import Trainer
 from nmt.validation import Validator
 
+AS_PADDED = 1.25  # times an update's tokens are the cells to make room for, if one micro-batch is to hold it
+
 
 class Interrupted(NmtError):
-    """A signal asked the run to stop; all is saved."""
+    """A signal asked the run to stop; all is saved. Every rank raises it."""
+
+    everywhere = True
 
     def __init__(self, message: str, signal_number: int) -> None:
         super().__init__(message)
         self.exit_code = 128 + signal_number
 
 
-def train(
-    path: Path,
-    data: str,
-    languages: tuple[str, str],
-    preset: str | None,
-    toml: Path | None,
-    flags: dict[str, Any],
-    restart: bool,
-    command: str,
-    reporter: Reporter,
-) -> None:
+def train(path: Path, request: Request, reporter: Reporter) -> None:
     """Train into the model directory, or go on with the run that is there. Raises NmtError and UsageError."""
-    directory = ModelDirectory(path)
-    candidates, config = _check(data, preset, toml, flags)
-    with directory.locked():
-        started = time.perf_counter()
-        corpus = corpora.load(data, *languages)
-        for note in corpus.notes:
-            reporter.say(note)
-        kept = sum(1 for _ in usable(corpus.train, config, CleaningReport()))
-        name = candidates[0] if len(candidates) == 1 else preset_for(kept)
-        reporter.say(f"preset {name}: {find_preset(name).source}")
-        run = _Run(directory, corpus, *settle(find_preset(name), toml, flags), reporter)
-        if directory.exists() and not restart:
-            run.check_identity()
-        else:
-            _clear(directory)  # of the old run, or of one that was stopped before it had begun
-            run.begin(name, command, kept)
-        run.go_on(started)
+    started = time.perf_counter()
+    with _one_voice(reporter):
+        candidates, config = check(request)
+        ranks = Ranks.join(devices.find_device(config.device))
+        directory = ModelDirectory(path)
+        with directory.locked() if ranks.first else nullcontext():
+            cache = Cache.find(path, reporter.say)
+            corpus = corpora.load(request.data, *request.languages, cache) if ranks.on_machine == 0 else None
+
+            def settle() -> Settings:
+                assert corpus is not None, "rank 0 is the first of its machine"
+                return Settler(directory, corpus, cache, ranks.count, reporter).settle(request, candidates, config)
+
+            settings = ranks.share(settle)
+            _Run(directory, settings, ranks, reporter).go_on(corpus, cache, started)
+        ranks.leave()
 
 
-def _check(data: str, preset: str | None, toml: Path | None, flags: dict[str, Any]) -> tuple[list[str], TrainingConfig]:
-    """The presets that may come to be used, and the training settings (those of cleaning are the same in all).
-
-    The one named, else the corpus's own, else those that its size decides between. Raises UsageError for settings that
-    none of them can have, before any data is read.
-    """
-    own = preset or {"wmt14": "base", "demo": "demo"}.get(data)
-    candidates = [own] if own else ["tiny", "base"]
-    faults = []
-    for name in candidates:
-        try:
-            _, config = settle(find_preset(name), toml, flags)
-            devices.find_precision(config.precision, devices.find_device(config.device))
-            return candidates, config
-        except UsageError as error:
-            faults.append(error)
-    raise faults[0]
-
-
-def _clear(directory: ModelDirectory) -> None:
-    """Delete a run's own files, and nothing else."""
-    for path in directory.files():
-        path.with_name(path.name + ".part").unlink(missing_ok=True)
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+@contextmanager
+def _one_voice(reporter: Reporter) -> Iterator[None]:
+    """Let rank 0 speak for all: another rank only tells of a failure that is its own."""
+    rank = os.environ.get("RANK", "0")
+    if rank != "0":
+        reporter.mute()
+    try:
+        yield
+    except NmtError as error:
+        if rank != "0":
+            settled = error.everywhere or not dist.is_initialized()  # before the ranks have met, all do the same
+            error.args = ("" if settled else f"rank {rank}: {error}",)
+        raise
 
 
 class _Run:
-    """One call of `nmt train` on one directory."""
+    """One call of `nmt train` on one directory, on one rank."""
 
-    def __init__(
-        self,
-        directory: ModelDirectory,
-        corpus: Corpus,
-        model_config: ModelConfig,
-        config: TrainingConfig,
-        reporter: Reporter,
-    ) -> None:
-        self.directory, self.corpus, self.reporter = directory, corpus, reporter
-        self.device = devices.find_device(config.device)
-        self.precision = devices.find_precision(config.precision, self.device)
-        self.model_config = model_config
-        self.config = config.model_copy(update={"device": self.device.type, "precision": self.precision})
-        self.languages = (corpus.source, corpus.target)
+    def __init__(self, directory: ModelDirectory, settings: Settings, ranks: Ranks, reporter: Reporter) -> None:
+        self.directory, self.settings, self.ranks, self.reporter = directory, settings, ranks, reporter
+        self.config = settings.training
+        self.vocabulary = Vocabulary(settings.vocabulary)
 
-    def begin(self, preset: str, command: str, kept: int) -> None:
-        """Make the directory of a new run: vocabulary, held-out text, and config.json last, which makes it a run."""
-        corpus, config = self.corpus, self.config
-        vocabulary = learn(usable(corpus.train, config, CleaningReport()), kept, config.vocab_size, config.seed)
-        short = len(vocabulary) < config.vocab_size
-        fewer = f" instead of {config.vocab_size:,}: the corpus fills no more" if short else ""
-        self.reporter.say(f"vocabulary: {len(vocabulary):,} pieces{fewer}, learned from {min(kept, SAMPLE):,} pairs")
-        vocabulary.save(self.directory.tokenizer_path)
-        for split in ("valid", "test"):
-            if (text := getattr(corpus, split)) and text.count:
-                self.directory.write_heldout(split, self.languages, text)
-        self.directory.write_config(
-            {
-                "nmt": nmt.__version__,
-                "begun": datetime.now(UTC).isoformat(timespec="seconds"),
-                "command": command,
-                "preset": preset,
-                "source": corpus.source,
-                "target": corpus.target,
-                "data": _describe_data(corpus),
-                "vocabulary": {"size": len(vocabulary), "sha256": hashlib.sha256(vocabulary.model).hexdigest()},
-                "model": self.model_config.model_dump(),
-                "training": self.config.model_dump(),
-                "versions": {
-                    "python": platform.python_version(),
-                    "torch": torch.__version__,
-                    "sentencepiece": sentencepiece.__version__,
-                    "sacrebleu": sacrebleu.__version__,
-                },
-            }
-        )
+    def go_on(self, corpus: Corpus | None, cache: Cache, started: float) -> None:
+        """Train from the newest checkpoint, or from the beginning, to the last update.
 
-    def check_identity(self) -> None:
-        """Raises UsageError with all that differs from the run in the directory, where anything that matters does."""
-        stored = self.directory.read_config()
-        now = self._identity(
-            self.languages, _describe_data(self.corpus), self.model_config.model_dump(), self.config.model_dump()
-        )
-        before = self._identity(
-            (stored["source"], stored["target"]), stored["data"], stored["model"], stored["training"]
-        )
-        differences = [
-            f"{name} was {before.get(name, 'unset')}, now {now.get(name, 'unset')}"
-            for name in before | now
-            if before.get(name) != now.get(name)
-        ]
-        if differences:
-            raise UsageError(
-                f"{self.directory.path} holds another run: " + "; ".join(differences) + ". "
-                "Name another directory with --model, give the settings it had, or discard it with --restart"
-            )
-        for name in sorted(RUNTIME):
-            old, new = stored["training"][name], getattr(self.config, name)
-            if old != new:
-                self.reporter.say(f"{name} was {old}, now {new}: the same updates, but not to the last bit")
-        self.directory.write_config(
-            {key: value for key, value in stored.items() if key != "format"} | {"training": self.config.model_dump()}
-        )
-
-    @staticmethod
-    def _identity(
-        languages: tuple[str, str], data: dict[str, Any], model: dict[str, Any], training: dict[str, Any]
-    ) -> dict[str, Any]:
-        identity: dict[str, Any] = {"source": languages[0], "target": languages[1]}
-        identity |= {f"the {split} text": digest[:12] for split, digest in data["sha256"].items()}
-        identity |= model
-        return identity | {name: value for name, value in training.items() if name not in RUNTIME | EXTENT}
-
-    def go_on(self, started: float) -> None:
-        """Train from the newest checkpoint, or from the beginning, to the last update."""
-        config, reporter = self.config, self.reporter
-        vocabulary = self.directory.read_vocabulary()
-        report = CleaningReport()
-        pairs = prepare(usable(self.corpus.train, config, report), vocabulary, config, report)
-        reporter.say(f"{self.corpus.name}: {report}")
-        if not len(pairs):
-            raise UsageError(f"--data {self.corpus.name}: no training pair is left after cleaning")
+        The first rank of each machine has the corpus, and makes the ids that all of its ranks map into memory.
+        """
+        config, reporter, ranks = self.config, self.reporter, self.ranks
+        folder = ranks.share(lambda: self._prepare(corpus, cache), each_machine=True)
+        pairs = PreparedPairs.open(folder)
+        device = devices.find_device(config.device)
         torch.manual_seed(config.seed)
-        model = Transformer(self.model_config, len(vocabulary)).to(self.device)
-        trainer = Trainer(
-            model, Plan(pairs, config.tokens_per_update, config.seed), config, self.device, self.precision
-        )
-        if newest := checkpoint.newest(self.directory.checkpoints):
-            trainer.progress = checkpoint.restore(newest, model, trainer.optimizer)
+        model = Transformer(self.settings.model, len(self.vocabulary)).to(device)
+        plan = Plan(pairs, config.tokens_per_update, config.seed)
+        trainer = Trainer(model, plan, config, device, config.precision, ranks, compiled=device.type == "cuda")
+        self._take_up(trainer)
         progress = trainer.progress
-        self.directory.cut_log(progress.update, [update for update, _ in progress.validations])
-        if progress.update >= config.steps and not trainer.validation_due():
-            write_average(self.directory, progress, config.average)  # of as many checkpoints as are asked for now
-            reporter.say(
-                f"{self.directory.path}: this run is finished ({progress.update:,} updates); more with --steps"
-            )
+        if trainer.finished() and not trainer.validation_due():
+            if ranks.first:
+                write_average(self.directory, progress, config)  # of as many checkpoints as are asked for now
+            more = "--patience" if progress.update < config.steps else "--steps"
+            reporter.say(f"{self.directory.path}: this run is finished ({progress.update:,} updates); more with {more}")
             return
-        reporter.say(
-            f"model: {model.count_parameters():,} parameters on {devices.describe(self.device, self.precision)}; "
-            f"seed {config.seed}; checkpoints take up to {checkpoint.size(model, config.average) / 2**20:,.0f} MiB"
-        )
-        tokens = int(trainer.plan.targets.sum())
-        reporter.say(
-            f"updates: {config.steps:,} of about {config.tokens_per_update:,} target tokens; "
-            f"an epoch has {tokens:,} tokens, or {max(1, round(tokens / config.tokens_per_update)):,} updates"
-        )
-        if progress.update:
-            last = "" if progress.last_loss is None else f", last loss {progress.last_loss:.3f}"
-            reporter.say(f"going on after update {progress.update:,}, rate {trainer.learning_rate():.2e}{last}")
-        with _signals(reporter) as signals, reporter:
-            session = Session(self.directory, config, trainer, self._validator(vocabulary), reporter, started)
+        self._announce(trainer)
+        validator = self._validator("valid", self.settings.valid)
+        before = self._validator(f"the old {self.settings.origin} valid", self.settings.before)
+        with _signals(reporter, ranks) as signals, reporter:
+            session = Session(self.directory, config, trainer, validator, before, reporter, started)
+            session.begin()
             trainer.run(session.save, session.validate, session.log, lambda: bool(signals))
-        if progress.update < config.steps:
-            raise Interrupted(
-                f"stopped after update {progress.update:,} and saved; the same command goes on from there", signals[0]
+            session.write_report()
+        if session.saved_at < progress.update:  # a full disk: the one before is whole
+            raise NmtError(
+                f"stopped after update {progress.update:,}, which could not be saved; the same command goes on after "
+                f"update {session.saved_at:,}, once there is room"
             )
+        if not trainer.finished():
+            number = signals[0] if signals else signal.SIGTERM  # noted by another rank, then
+            raise Interrupted(
+                f"stopped after update {progress.update:,} and saved; the same command goes on from there", number
+            )
+        session.finish()
         here = self.directory.path
         steps = [
+            ("see how it went", f"{self.directory.report_path} in a browser"),
             ("score the held-out test set", f"nmt score -m {here}"),
             ("translate", f"nmt translate -m {here} FILE"),
         ]
         reporter.say(f"done after {duration(60 * progress.minutes)}. Next:\n{table(steps)}")
 
-    def _validator(self, vocabulary: Vocabulary) -> Validator | None:
-        text = self.directory.read_heldout("valid")
+    def _prepare(self, corpus: Corpus | None, cache: Cache) -> Path:
+        """Where this machine has the training pairs as ids."""
+        assert corpus is not None, "the first rank of a machine has loaded it"
+        if describe_data(corpus)["sha256"] != self.settings.data["sha256"]:
+            raise UsageError(f"--data {corpus.name}: the text on this machine is another than rank 0's; copy it here")
+        prepared = prepare_corpus(corpus, self.vocabulary, self.config, cache)
+        self.reporter.say(f"{corpus.name}: {prepared.report}")
+        for note in prepared.notes:
+            self.reporter.say(note)
+        self.reporter.say(f"ids: {prepared.folder}")
+        return prepared.folder
+
+    def _validator(self, name: str, text: Text | None) -> Validator | None:
+        """Of held-out lines, if any of them has text on both sides."""
         if text is None or all(is_blank(source) or is_blank(target) for source, target in zip(*text, strict=True)):
             return None
-        return Validator(*text, vocabulary, self.config, self.precision)
+        return Validator(name, *text, self.vocabulary, self.config, self.config.precision)
 
+    def _take_up(self, trainer: Trainer) -> None:
+        """Bring the trainer, on every rank, to where rank 0's newest checkpoint stands, or to one beginning for all."""
+        config, ranks, model, optimizer = self.config, self.ranks, trainer.model, trainer.optimizer
+        progress = Progress()
+        if ranks.first:
+            resumed, torn = checkpoint.resume(self.directory.checkpoints, model, optimizer)
+            for fault in torn:
+                self.reporter.warn(f"{fault}; going on from the checkpoint before it")
+            if resumed:
+                progress = resumed
+            elif self.settings.origin:
+                model.load_state_dict(checkpoint.load_weights(self.directory.weights_path))
+            self.directory.cut_log(progress.update, [0, *(update for update, _ in progress.validations)])
+        if ranks.count > 1:
+            progress, weights, moments = ranks.hand_out((progress, model.state_dict(), optimizer.state_dict()))
+            if not ranks.first:
+                model.load_state_dict(weights)
+                optimizer.load_state_dict(moments)
+        trainer.begin(progress)
+        device = devices.name(trainer.device)
+        if config.micro_batch_tokens or trainer.device.type == "cpu":
+            progress.micro_batch_tokens = config.micro_batch_tokens or self.settings.preset.micro_batch_tokens
+        elif progress.device != device:  # on a GPU, once a run
+            most = round(config.tokens_per_update * AS_PADDED / ranks.count)
+            progress.micro_batch_tokens = min(ranks.gather(find_micro_batch(trainer, most)))
+        progress.device = device
 
-def _describe_data(corpus: Corpus) -> dict[str, Any]:
-    splits = {name: getattr(corpus, name) for name in ("train", "valid", "test")}
-    return {
-        "name": corpus.name,
-        "lines": {name: split.count for name, split in splits.items() if split},
-        "sha256": {name: split.sha256 for name, split in splits.items() if split},
-    }
+    def _announce(self, trainer: Trainer) -> None:
+        """Say on what, how much and from where."""
+        config, progress, model = trainer.config, trainer.progress, trainer.model
+        each = f"{self.ranks.count} ranks, each on " if self.ranks.count > 1 else ""
+        needed, free = checkpoint.size(model, config.average), shutil.disk_usage(self.directory.path).free
+        self.reporter.say(
+            f"model: {model.count_parameters():,} parameters on {each}{devices.describe(trainer.device, trainer.precision)}; "
+            f"micro-batches of {progress.micro_batch_tokens:,} tokens; seed {config.seed}; "
+            f"checkpoints take up to {needed / 2**20:,.0f} MiB"
+        )
+        if needed > free:
+            self.reporter.warn(f"{self.directory.path}: only {free / 2**20:,.0f} MiB are free there")
+        tokens = int(trainer.plan.targets.sum())
+        self.reporter.say(
+            f"updates: {config.steps:,} of about {config.tokens_per_update:,} target tokens; "
+            f"an epoch has {tokens:,} tokens, or {max(1, round(tokens / config.tokens_per_update)):,} updates"
+        )
+        if progress.update:
+            last = "" if progress.last_loss is None else f", last loss {progress.last_loss:.3f}"
+            self.reporter.say(f"going on after update {progress.update:,}, rate {trainer.learning_rate():.2e}{last}")
 
 
 @contextmanager
-def _signals(reporter: Reporter) -> Iterator[list[int]]:
-    """Signals that asked the run to stop, noted so that an update can be finished. A second one stops at once."""
+def _signals(reporter: Reporter, ranks: Ranks) -> Iterator[list[int]]:
+    """Signals that asked the run to stop, noted so that an update can be finished. A second one stops at once.
+
+    Not under torchrun, which passes on what the terminal has sent already, and ends a rank that takes longer than it likes.
+    """
     noted: list[int] = []
 
     def note(number: int, _frame: Any) -> None:
-        if noted:
+        if noted and ranks.count == 1:
             raise KeyboardInterrupt
+        if not noted:
+            once_more = "" if ranks.count > 1 else "; once more to stop at once, and lose what is not saved"
+            reporter.say(f"stopping after this update{once_more}")
         noted.append(number)
-        reporter.say("stopping after this update; once more to stop at once, and lose what is not saved")
 
     previous: dict[int, Any] = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -1,19 +1,29 @@
-"""One stretch of training, from the start of the process to its end: checkpoints, validations, the log, what is said."""
+"""One stretch of training, from the start of the process to its end: checkpoints, validations, the log, what is said.
+
+Every rank goes through the same steps; rank 0 alone writes and speaks. A disk that is full ends nothing: it is told of, and
+what could not be written is written again at the next checkpoint.
+"""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from nmt import report
 from nmt.config import TrainingConfig
+from nmt.errors import NmtError
 from nmt.model_directory import ModelDirectory
 from nmt.reporting import Reporter, duration
+from nmt.tensorboard import TensorBoard
 from nmt.training import checkpoint
-from nmt.training.checkpoint import Progress
+from nmt.training.checkpoint import Progress, load_weights
 from nmt.training.trainer import Interval, Trainer
 from nmt.validation import Validation, Validator
 
 ESTIMATE_AFTER = 20  # updates
 A_DAY = 86_400.0
 LINE_EVERY = 100  # updates, where there is no progress bar
+REPORT_EVERY = 60.0  # seconds between two writings of report.html that no validation asks for
 WORSE = 1.2  # times the loss before an interruption: something is amiss
 
 
@@ -26,58 +36,109 @@ class Session:
         config: TrainingConfig,
         trainer: Trainer,
         validator: Validator | None,
+        before: Validator | None,
         reporter: Reporter,
         started: float,
     ) -> None:
-        """`started` is the perf_counter of the process's beginning, from which minutes are counted."""
+        """`before` has the text of the model that this one began from, if it did.
+
+        `started` is the perf_counter of the process's beginning, from which minutes are counted.
+        """
         self.directory, self.config, self.reporter = directory, config, reporter
-        self.trainer, self.validator, self.progress = trainer, validator, trainer.progress
+        self.trainer, self.validator, self.before, self.progress = trainer, validator, before, trainer.progress
+        self.ranks = trainer.ranks
         self.resumed_at, self.minutes_before = self.progress.update, self.progress.minutes
+        self.saved_at = self.progress.update  # the update of the last checkpoint
+        self.micro_batch_tokens = self.progress.micro_batch_tokens
         self.loss_before = self.progress.last_loss
         self.started, self.since = started, time.perf_counter()
         self.estimated = False
+        self.reported = time.perf_counter()
+        self.broken: set[str] = set()  # of what only shows a run, and was told of once
+        self.board: TensorBoard | None = None
+        if self.ranks.first:
+            with self._optional("the TensorBoard logs"):
+                self.board = TensorBoard(directory.tensorboard, self.progress.update)
+                if self.board.active:
+                    reporter.say(f"TensorBoard logs: {directory.tensorboard}")
         self.task = reporter.bar.add_task("training", total=config.steps, completed=self.progress.update, status="")
 
-    def save(self) -> None:
+    def save(self) -> bool:
+        """Write a checkpoint. False, on all ranks, where that failed: the one before is still whole."""
         progress = self.progress
-        progress.minutes = self.minutes_before + (time.perf_counter() - self.started) / 60
-        checkpoint.save(self.directory.checkpoints, self.trainer.model, self.trainer.optimizer, progress)
-        if not progress.validations:  # so that a run stopped early can be tried out
-            checkpoint.save_weights(self.directory.weights_path, self.trainer.model.state_dict())
+        progress.minutes = self._minutes()
+        if self.ranks.first:
+            with self._going_on(f"no checkpoint of update {progress.update:,}"):
+                checkpoint.save(self.directory.checkpoints, self.trainer.model, self.trainer.optimizer, progress)
+                self.saved_at = progress.update
+                if not progress.validations:  # so that a run stopped early can be tried out
+                    checkpoint.save_weights(self.directory.weights_path, self.trainer.model.state_dict())
+        self.saved_at = self.ranks.hand_out(self.saved_at)
+        return self.saved_at == progress.update
+
+    def begin(self) -> None:
+        """Where a run begins from another model, what that one's weights are worth on either text."""
+        if self.before and not self.progress.update:
+            _, event, said = self._score()
+            self._log({"event": "validation", "step": 0, "minutes": 0.0} | event)
+            self.reporter.say(f"before the first update: {said}")
 
     def validate(self) -> None:
         """A failure is logged and ends nothing: a checkpoint is safe, and training is worth more than a score."""
         progress, reporter = self.progress, self.reporter
-        found: Validation | None = None
-        event: dict[str, Any] = {}
-        if self.validator is None:
-            said = "no validation text"
-        else:
-            try:
-                found = self.validator.validate(self.trainer.model)
-                event, said = found.event(), str(found)
-            except Exception as error:  # out of memory, say
-                said = "not validated"
-                event = {"validation_error": f"{type(error).__name__}: {error}"}
-                reporter.warn(f"validation failed ({event['validation_error']})")
+        found, event, said = self._score()
         progress.validations.append((progress.update, found.bleu if found else None))
-        write_average(self.directory, progress, self.config.average)
-        checkpoint.tidy(self.directory.checkpoints, progress, self.config.average)
-        progress.minutes = self.minutes_before + (time.perf_counter() - self.started) / 60
+        progress.minutes = self._minutes()
         minutes = round(progress.minutes, 2)
-        self.directory.log({"event": "validation", "step": progress.update, "minutes": minutes} | event)
-        # Last, so that after a sudden end what is not recorded is done again.
-        checkpoint.record(checkpoint.path_of(self.directory.checkpoints, progress.update), progress)
+        self._log({"event": "validation", "step": progress.update, "minutes": minutes} | event)
+        if self.ranks.first:
+            with self._going_on(f"the validation of update {progress.update:,} is not recorded"):
+                write_average(self.directory, progress, self.config)
+                # Last but for tidying up, so that after a sudden end what is not recorded is done again.
+                checkpoint.record(checkpoint.path_of(self.directory.checkpoints, progress.update), progress)
+                checkpoint.tidy(self.directory.checkpoints, progress, self.config.average)
         reporter.say(f"update {progress.update:,}, {minutes:.1f} min: saved, {said}")
         if found and found.same > 0.5 and progress.update > self.config.warmup:
             reporter.warn(
                 f"{found.same:.0%} of the validation outputs are the same sentence: the model has collapsed; "
                 "start again with a longer warm-up or a lower rate (warmup, factor under [training])"
             )
+        if progress.stale(self.config.patience) and progress.update < self.config.steps:
+            reporter.say(
+                f"no better BLEU in {self.config.patience} validations: stopping early, with the average of the "
+                f"checkpoints up to the best, update {progress.best:,}"
+            )
+
+    def finish(self) -> None:
+        """Where the run began from another model, what the weights to use are worth on either text."""
+        if self.before:
+            weights = load_weights(self.directory.weights_path) if self.ranks.first else {}
+            self.trainer.model.load_state_dict(self.ranks.hand_out(weights))
+            _, event, said = self._score()
+            self._log({"event": "average", "step": self.progress.update} | event)
+            self.reporter.say(f"the weights to use: {said}")
+
+    def _score(self) -> tuple[Validation | None, dict[str, Any], str]:
+        """What validation found, if it did not fail; as the log has it, and as a person reads it."""
+        found, event, said = None, {}, ["no validation text"]
+        try:
+            if self.validator:
+                found = self.validator.validate(self.trainer.model, self.progress.micro_batch_tokens, self.ranks)
+                event, said = found.event(), [str(found)]
+            if self.before:
+                old = self.before.validate(self.trainer.model, self.progress.micro_batch_tokens, self.ranks)
+                event["before"] = {"name": self.before.name, "bleu": old.bleu, "perplexity": old.perplexity}
+                said.append(f"on {self.before.name} {old}")
+        except NmtError as error:
+            self.reporter.warn(f"validation failed ({error})")
+            return None, {"validation_error": str(error)}, "not validated"
+        return found, event, "; ".join(said)
 
     def log(self, interval: Interval) -> None:
         steps, reporter = self.config.steps, self.reporter
-        self.directory.log(
+        if not self.ranks.first:
+            return
+        self._log(
             {
                 "event": "training",
                 "step": interval.update,
@@ -87,11 +148,15 @@ class Session:
                 "tokens_per_second": round(interval.tokens_per_second),
                 "tokens_per_update": round(interval.tokens_per_update),
                 "padding": round(interval.padding, 4),
+                "minutes": round(self._minutes(), 2),
             }
         )
         if self.loss_before and interval.loss > WORSE * self.loss_before:
             reporter.warn(f"the loss is {interval.loss:.3f}, after {self.loss_before:.3f} before the interruption")
         self.loss_before = None  # only the first line after a resume is compared
+        if self.progress.micro_batch_tokens != self.micro_batch_tokens:
+            self.micro_batch_tokens = self.progress.micro_batch_tokens
+            reporter.warn(f"out of memory: going on with micro-batches of {self.micro_batch_tokens:,} tokens")
         done = interval.update - self.resumed_at
         left = (steps - interval.update) * (time.perf_counter() - self.since) / done
         status = f"loss {interval.loss:.3f}, {interval.tokens_per_second:,.0f} tokens/s, {duration(left)} left"
@@ -104,11 +169,54 @@ class Session:
             if left > A_DAY:
                 reporter.warn("this is more than a day; a smaller --preset or fewer --steps train sooner")
 
+    def _minutes(self) -> float:
+        """Since the run's first beginning, stops not counted."""
+        return self.minutes_before + (time.perf_counter() - self.started) / 60
 
-def write_average(directory: ModelDirectory, progress: Progress, count: int) -> None:
-    """The weights to use: the mean of the last `count` validated checkpoints, or of those that are still there."""
+    def _log(self, event: dict[str, Any]) -> None:
+        if self.ranks.first:
+            with self._going_on("an event is missing in the log"):
+                self.directory.log(event)
+            if self.board:
+                with self._optional("the TensorBoard logs"):
+                    self.board.add(event)
+            if event["event"] == "validation" or time.perf_counter() - self.reported > REPORT_EVERY:
+                self.write_report()
+
+    def write_report(self) -> None:
+        """Draw the page anew."""
+        if self.ranks.first:
+            with self._optional("report.html"):
+                report.write(self.directory)
+            self.reported = time.perf_counter()
+
+    @contextmanager
+    def _going_on(self, otherwise: str) -> Iterator[None]:
+        """A disk that is full, or gone, is told of and survived."""
+        try:
+            yield
+        except OSError as error:
+            self.reporter.warn(f"{error.filename or self.directory.path}: {error.strerror or error}; {otherwise}")
+
+    @contextmanager
+    def _optional(self, what: str) -> Iterator[None]:
+        """What only shows a run must never end it: a failure is told of once."""
+        try:
+            yield
+        except Exception as error:
+            if what not in self.broken:
+                self.broken.add(what)
+                self.reporter.warn(f"{what} cannot be written ({error}); training goes on")
+
+
+def write_average(directory: ModelDirectory, progress: Progress, config: TrainingConfig) -> None:
+    """The weights to use: the mean of the last validated checkpoints, or after an early stop of those up to the best.
+
+    Of so many as `average` asks for, or of those that are still there.
+    """
+    ending = progress.best if progress.stale(config.patience) else None
     there = checkpoint.saved(directory.checkpoints)
-    last = [update for update in checkpoint.averaged(progress, count) if update in there]
+    last = [update for update in checkpoint.averaged(progress, config.average, ending) if update in there]
     folders = [checkpoint.path_of(directory.checkpoints, update) for update in last]
     if folders:  # else nothing is validated yet, and the weights saved at the stop stay
         checkpoint.save_weights(directory.weights_path, checkpoint.average(folders))

@@ -15,11 +15,18 @@ from nmt.data.corpus import CleaningReport, usable
 from nmt.data.prepared import prepare
 from nmt.data.vocabulary import Vocabulary
 from nmt.devices import autocast, find_translation_precision
+from nmt.errors import NmtError
+from nmt.lines import is_blank
 from nmt.model.transformer import Transformer
 from nmt.training.loss import loss
+from nmt.training.ranks import Ranks
 from nmt.translation.engine import TorchEngine
 from nmt.translation.hypothesis import SearchOptions
 from nmt.translation.translator import Translator
+
+_Part = tuple[float, float, list[str]]  # one rank's summed losses and translations
+
+SAMPLES = 4  # held-out lines whose translation is logged at every validation
 
 
 @dataclass(frozen=True)
@@ -34,6 +41,7 @@ class Validation:
     lines: int
     beam: int
     same: float  # share of the commonest output, near 1 where a model has collapsed
+    samples: list[dict[str, Any]]  # {"line": 17, "translation": "..."}; the log need not repeat what heldout/ holds
 
     def event(self) -> dict[str, Any]:
         """As the log has it."""
@@ -47,47 +55,83 @@ class Validator:
     """The held-out text, ready to be used again and again."""
 
     def __init__(
-        self, source: list[str], reference: list[str], vocabulary: Vocabulary, config: TrainingConfig, precision: str
+        self,
+        name: str,
+        source: list[str],
+        reference: list[str],
+        vocabulary: Vocabulary,
+        config: TrainingConfig,
+        precision: str,
     ) -> None:
-        """From raw lines that line up, at least one of them with text on both sides."""
+        """From raw lines that line up, at least one of them with text on both sides; the name is for people."""
+        self.name = name
         self.source, self.reference, self.vocabulary = source, reference, vocabulary
         self.config, self.precision = config, precision
+        self.sampled = sample(source, reference)
         everything = TrainingConfig(max_pieces=2**31, max_ratio=2.0**31)  # nothing is dropped but pairs without text
         pairs = usable(zip(source, reference, strict=True), everything, CleaningReport())
         self.plan = Plan(
             prepare(pairs, vocabulary, everything, CleaningReport()), config.tokens_per_update, config.seed
         )
 
-    def validate(self, model: Transformer) -> Validation:
-        """Loss with the training's precision, BLEU of text decoded with translate's defaults."""
-        smoothed, nll = evaluate(
-            model, self.plan, self.config.micro_batch_tokens, self.config.label_smoothing, self.precision
-        )
-        engine = TorchEngine(model, find_translation_precision("auto", model.embedding.weight.device))
-        hypotheses = Translator(engine, self.vocabulary).translate(self.source)
+    def validate(self, model: Transformer, tokens: int, ranks: Ranks) -> Validation:
+        """Loss with the training's precision, BLEU of text decoded with translate's defaults: the same on every rank.
+
+        Each rank takes its share of the lines, in micro-batches of `tokens` padded tokens. Raises NmtError on all ranks where
+        it fails on one.
+        """
+        try:
+            mine: _Part | str = self._part(model, tokens, ranks)
+        except Exception as error:  # out of memory, say; the other ranks must not wait for this one's lines
+            mine = f"{type(error).__name__}: {error}"
+        smoothed = nll = 0.0
+        hypotheses = [""] * len(self.source)
+        for rank, part in enumerate(ranks.gather(mine)):
+            if isinstance(part, str):
+                raise NmtError(part)
+            smoothed, nll = smoothed + part[0], nll + part[1]
+            hypotheses[rank :: ranks.count] = part[2]
+        count = int(self.plan.targets.sum())
         score = scoring.bleu(hypotheses, [self.reference])
         [(_, most)] = Counter(hypotheses).most_common(1)
         return Validation(
-            smoothed,
-            nll,
-            math.exp(min(nll, 700)),
+            smoothed / count,
+            nll / count,
+            math.exp(min(nll / count, 700)),
             score.value,
             score.signature,
             score.lines,
             SearchOptions().beam,
             most / len(hypotheses),
+            [{"line": place + 1, "translation": hypotheses[place]} for place in self.sampled],
         )
+
+    def _part(self, model: Transformer, tokens: int, ranks: Ranks) -> _Part:
+        pairs = np.arange(len(self.plan.pairs))[ranks.rank :: ranks.count]
+        engine = TorchEngine(model, find_translation_precision("auto", model.embedding.weight.device))
+        with torch.compiler.set_stance("force_eager"):  # lengths vary too much here for compiled layers to pay
+            losses = evaluate(model, self.plan, pairs, tokens, self.config.label_smoothing, self.precision)
+            return *losses, Translator(engine, self.vocabulary).translate(self.source[ranks.rank :: ranks.count])
+
+
+def sample(source: list[str], reference: list[str]) -> list[int]:
+    """The places of up to SAMPLES evenly spaced pairs with text on both sides: the same at every validation."""
+    pairs = enumerate(zip(source, reference, strict=True))
+    places = [place for place, pair in pairs if not any(map(is_blank, pair))]
+    count = min(SAMPLES, len(places))
+    return [places[(2 * number + 1) * len(places) // (2 * count)] for number in range(count)]
 
 
 @torch.no_grad()
-def evaluate(model: Transformer, plan: Plan, tokens: int, smoothing: float, precision: str) -> tuple[float, float]:
-    """(smoothed loss, negative log-likelihood) in nats a target token, EOS included, over all pairs of the plan.
+def evaluate(
+    model: Transformer, plan: Plan, pairs: np.ndarray, tokens: int, smoothing: float, precision: str
+) -> tuple[float, float]:
+    """(smoothed loss, negative log-likelihood) in nats, summed over the target tokens, EOS included, of these pairs.
 
-    Pairs go through in micro-batches of `tokens` cells a side. The model is left in the mode it was in.
+    They go through in micro-batches of `tokens` cells a side. The model is left in the mode it was in.
     """
     device = model.embedding.weight.device
     smoothed = plain = torch.zeros((), dtype=torch.float64, device=device)
-    pairs = np.arange(len(plan.pairs))
     training = model.training
     model.eval()
     try:
@@ -99,5 +143,4 @@ def evaluate(model: Transformer, plan: Plan, tokens: int, smoothing: float, prec
                 plain = plain + loss(states, model.embedding.weight, batch.target_out)
     finally:
         model.train(training)
-    count = plan.target_tokens(pairs)
-    return float(smoothed) / count, float(plain) / count
+    return float(smoothed), float(plain)

@@ -51,6 +51,12 @@ def run_nmt(
     return subprocess.run(command, input=stdin, capture_output=True, cwd=cwd, env=environment, timeout=300, check=False)
 
 
+def torchrun(count: int, *arguments: str | Path) -> list[str]:
+    """The command that runs a script, or -m and a module, with its arguments as so many processes."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
+    return [*launcher, *map(str, arguments)]
+
+
 def call(*arguments: str | Path, stdin: bytes = b"") -> Result:
     """`nmt` with these arguments inside this process, which spares the seconds it takes to import torch."""
     return CliRunner().invoke(app, [*map(str, arguments)], input=stdin, catch_exceptions=False)
@@ -102,6 +108,12 @@ def overfitted(demo_pairs: list[tuple[str, str]], tmp_path_factory: pytest.TempP
     done = run_nmt("train", "--data", data, "--config", root / "recipe.toml", "-m", root / "model", "--preset", "tiny")
     assert done.returncode == 0, done.stderr.decode()
     return root / "model"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Nothing that tests prepare lands in the user's cache, or comes from it."""
+    os.environ["NMT_CACHE"] = str(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(autouse=True)

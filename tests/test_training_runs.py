@@ -42,7 +42,7 @@ validate_every = 8
 average = 2
 precision = "fp32"
 """
-OWN = {"config.json", "tokenizer.model", "heldout", "model.safetensors", "checkpoints", "metrics.jsonl"}
+OWN = {"config.json", "tokenizer.model", "heldout", "model.safetensors", "checkpoints", "metrics.jsonl", "report.html"}
 Pairs = list[tuple[str, str]]
 
 
@@ -109,7 +109,7 @@ def files(model: Path) -> dict[str, bytes]:
 
 def test_the_directory_holds_what_is_promised(uninterrupted: Path) -> None:
     """A run makes the promised files and no others, its checkpoints whole, its leftovers cleared away."""
-    assert {path.name for path in uninterrupted.iterdir()} - {".lock"} == OWN
+    assert {path.name for path in uninterrupted.iterdir()} - {".lock", "tensorboard"} == OWN
     heldout = {path.name for path in (uninterrupted / "heldout").iterdir()}
     assert heldout == {"valid.en.gz", "valid.de.gz", "test.en.gz", "test.de.gz"}
     checkpoints = sorted((uninterrupted / "checkpoints").iterdir())

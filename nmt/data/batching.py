@@ -31,6 +31,15 @@ class Batch:
     target_out: Tensor
     tokens: int  # of both sides, without padding
 
+    @property
+    def cells(self) -> int:
+        """Of both sides, with padding."""
+        return self.source.numel() + self.target_in.numel()
+
+    def pinned(self) -> "Batch":
+        """In memory from which a GPU copies while it computes."""
+        return Batch(self.source.pin_memory(), self.target_in.pin_memory(), self.target_out.pin_memory(), self.tokens)
+
     def to(self, device: torch.device) -> "Batch":
         source, target_in, target_out = (
             ids.to(device, non_blocking=True) for ids in (self.source, self.target_in, self.target_out)
@@ -61,26 +70,37 @@ class Plan:
         shuffled = [chunks[i] for i in random.permutation(len(chunks))]
         return [np.concatenate(shuffled[i : i + self.chunks]) for i in range(0, len(shuffled), self.chunks)]
 
+    def updates(self, epoch: int = 0, position: int = 0) -> Iterator[tuple[int, np.ndarray]]:
+        """(epoch, update) without end, from this place on: `position` updates of the epoch are done."""
+        while True:
+            for update in self.epoch(epoch)[position:]:
+                yield epoch, update
+            epoch, position = epoch + 1, 0
+
     def target_tokens(self, update: np.ndarray) -> int:
         """Target tokens to predict, EOS included."""
         return int(self.targets[update].sum())
 
-    def micro_batches(self, update: np.ndarray, tokens: int) -> Iterator[np.ndarray]:
-        """Cut an update into runs of like length, of `tokens` padded cells a side at the most (or a single pair)."""
+    def micro_batches(self, update: np.ndarray, tokens: int, fewest: int = FEWEST_TOKENS) -> Iterator[np.ndarray]:
+        """Cut an update into runs of like length, of `tokens` padded cells a side at the most (or a single pair).
+
+        A run ends early where it has `fewest` target cells and another pair would make more than MOST_PADDING of it padding.
+        """
         order = update[np.lexsort((self.sources[update], self.targets[update]))]
-        start = wide = tall = real = 0
-        for position, pair in enumerate(order):
-            rows = position - start + 1
-            source, target = max(wide, self.sources[pair]), max(tall, self.targets[pair])
-            filled = real + self.sources[pair] + self.targets[pair]
-            padded = filled < (1 - MOST_PADDING) * rows * (source + target)
-            if rows > 1 and (rows * max(source, target) > tokens or (padded and rows * target > FEWEST_TOKENS)):
-                yield order[start:position]
-                start, wide, tall, real = position, 0, 0, 0
-                source, target = self.sources[pair], self.targets[pair]
-                filled = source + target
-            wide, tall, real = source, target, filled
-        yield order[start:]
+        sources, targets = self.sources[order], self.targets[order]
+        real = np.cumsum(sources + targets)
+        start = 0
+        while start < len(order):
+            rows = np.arange(1, len(order) - start + 1)
+            tall = np.maximum.accumulate(sources[start:])
+            wide = targets[start:]  # in order, so that each is the longest so far
+            filled = real[start:] - (real[start - 1] if start else 0)
+            full = rows * np.maximum(tall, wide) > tokens
+            padded = (filled < (1 - MOST_PADDING) * rows * (tall + wide)) & (rows * wide > fewest)
+            over = np.flatnonzero((full | padded)[1:])  # never the first pair, which must go somewhere
+            end = start + 1 + int(over[0]) if len(over) else len(order)
+            yield order[start:end]
+            start = end
 
     def batch(self, pairs: np.ndarray) -> Batch:
         """The pairs as padded tensors on the CPU."""
@@ -94,13 +114,16 @@ class Plan:
 
 def _padded(side: Side, sentences: np.ndarray, first: int | None = None, last: int | None = None) -> Tensor:
     """[B, longest + 1], each sentence with one special id before or after it."""
-    rows = [side[sentence] for sentence in sentences]
-    offset = 0 if first is None else 1
-    padded = np.full((len(rows), max(map(len, rows)) + 1), PAD, dtype=np.int64)
-    for line, row in zip(padded, rows, strict=True):
-        line[offset : offset + len(row)] = row
-        if last is not None:
-            line[len(row)] = last
+    starts = side.starts[sentences]
+    lengths = side.starts[sentences + 1] - starts
+    padded = np.full((len(sentences), int(lengths.max()) + 1), PAD, dtype=np.int64)
+    body = padded if first is None else padded[:, 1:]
+    before = np.cumsum(lengths) - lengths  # pieces of the earlier sentences
+    body[np.arange(body.shape[1]) < lengths[:, None]] = side.ids[
+        np.repeat(starts - before, lengths) + np.arange(lengths.sum())
+    ]
     if first is not None:
         padded[:, 0] = first
+    if last is not None:
+        padded[np.arange(len(sentences)), lengths] = last
     return torch.from_numpy(padded)

@@ -1,5 +1,6 @@
 """The shared vocabulary: one SentencePiece BPE over both languages (paper, section 5.1), reversible for any text."""
 
+import hashlib
 import io
 import itertools
 from collections import Counter
@@ -14,6 +15,7 @@ from nmt.ids import BOS, EOS, FIRST_PIECE, PAD, RESERVED, UNK
 from nmt.lines import clean
 
 SAMPLE = 500_000  # pairs at most that the BPE is learned from, so that memory does not grow with the corpus
+CHARACTERS = 300_000_000  # of them at most, however long their lines are
 LONGEST = 2_000  # characters; longer lines are learned from in slices, for SentencePiece would skip them in silence
 
 # The alphabet: signs that are pieces of their own however rare, then every character that makes up a millionth of the
@@ -41,13 +43,20 @@ class Vocabulary:
     def __len__(self) -> int:
         return int(self._processor.GetPieceSize())
 
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.model).hexdigest()
+
+    def __reduce__(self) -> tuple[type["Vocabulary"], tuple[bytes]]:
+        return Vocabulary, (self.model,)  # on its way to another process
+
     def encode(self, text: str) -> list[int]:
         """The ids of a line's pieces, without BOS or EOS."""
         return list(self._processor.encode(clean(text)))
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        """`encode` of many lines at once, on all cores."""
-        return list(self._processor.encode([clean(text) for text in texts], num_threads=-1))
+        """`encode` of many lines at once, on one core: more of them are put to use by processes (workers.py)."""
+        return list(self._processor.encode([clean(text) for text in texts], num_threads=1))
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the ids, on one line whatever bytes they spell."""
@@ -107,8 +116,12 @@ def _sample(pairs: Iterable[tuple[str, str]], count: int, seed: int) -> Iterator
     if count > SAMPLE:
         chosen[:] = False
         chosen[np.random.default_rng(seed).choice(count, SAMPLE, replace=False)] = True
+    characters = 0
     for pair in itertools.compress(pairs, chosen):
         for text in (clean(side).replace("\u2585", " ") for side in pair):
+            characters += len(text)
+            if characters > CHARACTERS:
+                return
             yield from (text[start : start + LONGEST] for start in range(0, len(text), LONGEST))
 
 

@@ -23,6 +23,7 @@ from nmt.lines import replace_text
 WEIGHTS = "model.safetensors"
 OPTIMIZER = "optimizer.pt"
 PROGRESS = "progress.json"
+DAMAGED = ".damaged"
 
 
 @dataclass
@@ -36,6 +37,8 @@ class Progress:
         default_factory=list
     )  # (update, BLEU) of each validated checkpoint
     minutes: float = field(default=0.0, compare=False)  # from the run's first beginning, stops not counted
+    micro_batch_tokens: int = 0  # padded tokens a side that go through the model at once ...
+    device: str = ""  # ... on a device of this name
     last_loss: float | None = None  # of the last line of the log
     # Since that line:
     loss: float = 0.0  # summed over target tokens
@@ -50,6 +53,12 @@ class Progress:
         """The update whose checkpoint scored the highest BLEU, the first of equals."""
         scored = [(bleu, -update) for update, bleu in self.validations if bleu is not None]
         return -max(scored)[1] if scored else None
+
+    def stale(self, patience: int | None) -> bool:
+        """Whether so many validations, since the best, have brought nothing better. Never without patience."""
+        best = self.best
+        later = [bleu for update, bleu in self.validations if bleu is not None and best is not None and update > best]
+        return patience is not None and len(later) >= patience
 
 
 def path_of(folder: Path, update: int) -> Path:
@@ -68,12 +77,16 @@ def save(folder: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer,
     part = final.with_name(final.name + ".part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
-    save_weights(part / WEIGHTS, model.state_dict())
-    with (part / OPTIMIZER).open("wb") as file:
-        torch.save(optimizer.state_dict(), file)
-        file.flush()
-        os.fsync(file.fileno())
-    record(part, progress)
+    try:
+        save_weights(part / WEIGHTS, model.state_dict())
+        with (part / OPTIMIZER).open("wb") as file:
+            torch.save(optimizer.state_dict(), file)
+            file.flush()
+            os.fsync(file.fileno())
+        record(part, progress)
+    except Exception as error:  # a full disk, most likely, which needs the space
+        shutil.rmtree(part, ignore_errors=True)
+        raise (error.__context__ if isinstance(error.__context__, OSError) else error) from None  # torch.save wraps it
     shutil.rmtree(final, ignore_errors=True)
     part.rename(final)
     return final
@@ -84,13 +97,41 @@ def record(path: Path, progress: Progress) -> None:
     replace_text(path / PROGRESS, json.dumps(asdict(progress), indent=1) + "\n")
 
 
+def resume(folder: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> tuple[Progress | None, list[str]]:
+    """Load the newest checkpoint that is whole into model and optimiser; None where there is no checkpoint at all.
+
+    A damaged one, as a failing disk leaves it, is renamed to *.damaged and told of in the list, and the one before it is taken.
+    Raises UsageError where all are damaged.
+    """
+    torn: list[str] = []
+    for update in reversed(saved(folder)):
+        path = path_of(folder, update)
+        if not (path / OPTIMIZER).exists() and update not in saved(folder)[-1:]:
+            continue  # kept for averaging, with its weights alone
+        try:
+            progress = restore(path, model, optimizer)
+        except UsageError as error:
+            torn.append(str(error))
+            continue
+        for later in [later for later in saved(folder) if later > update]:
+            aside = path_of(folder, later).with_suffix(DAMAGED)
+            shutil.rmtree(aside, ignore_errors=True)
+            path_of(folder, later).rename(aside)
+        return progress, torn
+    if torn:
+        raise UsageError(f"no checkpoint here is whole: {'; '.join(torn)}; begin anew with --restart")
+    return None, []
+
+
 def restore(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
     """Load a checkpoint into model and optimiser. Raises UsageError if it is damaged."""
-    model.load_state_dict(load_weights(path / WEIGHTS))
+    weights = load_weights(path / WEIGHTS)
     try:
-        optimizer.load_state_dict(torch.load(path / OPTIMIZER, map_location="cpu", weights_only=True))
+        moments = torch.load(path / OPTIMIZER, map_location="cpu", weights_only=True)
         progress = Progress(**json.loads((path / PROGRESS).read_text(encoding="utf-8")))
         progress.validations = [(update, bleu) for update, bleu in progress.validations]
+        model.load_state_dict(weights)
+        optimizer.load_state_dict(moments)
         return progress
     except Exception as error:  # torch.load raises half a dozen types for a torn file, some with pages of advice
         reason = str(error).partition("\n")[0] or type(error).__name__
@@ -134,6 +175,8 @@ def averaged(progress: Progress, count: int, ending: int | None = None) -> list[
 
 def tidy(folder: Path, progress: Progress, count: int) -> None:
     """Delete what no resume and no average needs: the newest two and the best keep all, averaged ones their weights."""
+    for damaged in folder.glob(f"step-*{DAMAGED}"):
+        shutil.rmtree(damaged)
     best = progress.best
     complete = {*saved(folder)[-2:], *([] if best is None else [best])}
     weights = {*averaged(progress, count), *([] if best is None else averaged(progress, count, best))}
@@ -144,12 +187,6 @@ def tidy(folder: Path, progress: Progress, count: int) -> None:
             (path_of(folder, update) / OPTIMIZER).unlink(missing_ok=True)
         else:
             shutil.rmtree(path_of(folder, update))
-
-
-def newest(folder: Path) -> Path | None:
-    """The newest checkpoint that holds training state."""
-    resumable = [path_of(folder, update) for update in saved(folder) if (path_of(folder, update) / OPTIMIZER).exists()]
-    return resumable[-1] if resumable else None
 
 
 def size(model: torch.nn.Module, count: int) -> int:

@@ -1,34 +1,41 @@
 """The training loop (paper, section 5).
 
     for each epoch, for each update planned for it:
-        for each micro-batch of the update:
+        for each micro-batch of the update, of whose pairs every rank takes its share:
             loss = summed loss of the micro-batch / target tokens of the whole update
             add its gradient
+        sum gradients over the ranks
         step Adam at the schedule's rate for this update
         every so many updates: save, then validate
 
-Dividing by the update's tokens, not the micro-batch's, makes any cut into micro-batches the same update. Dropout is drawn
-from a seed made of (seed, update), so that a resumed run needs no generator's state: its place in the plan says it all.
+Dividing by the update's tokens, not the micro-batch's, makes any cut into micro-batches and ranks the same update. Dropout is
+drawn from a seed made of (seed, update, rank), so that a resumed run needs no generator's state: its place in the plan says it
+all. On a GPU nothing in an update waits for the device, whose work is prepared ahead: the loss is read when it is logged.
 """
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from nmt.config import TrainingConfig
+from nmt.config import MICRO_BATCH, TrainingConfig
 from nmt.data.batching import Batch, Plan
 from nmt.devices import autocast
 from nmt.errors import NmtError
 from nmt.model.transformer import Transformer
+from nmt.training.ahead import ahead
 from nmt.training.checkpoint import Progress
 from nmt.training.loss import loss
+from nmt.training.ranks import Ranks
 from nmt.training.schedule import learning_rate
 
 LOG_EVERY = 20  # updates
+SMALLEST = 32  # tokens of a micro-batch, below which it is no use to halve it
+FEWEST_ON_GPU = 4_096  # target cells from which a GPU is better off with another micro-batch than with more padding
 
 
 @dataclass(frozen=True)
@@ -39,18 +46,35 @@ class Interval:
     epoch: int
     loss: float  # label-smoothed, nats a target token
     learning_rate: float
-    tokens_per_second: float  # target tokens
+    tokens_per_second: float  # target tokens, on all ranks together
     tokens_per_update: float  # target tokens, the mean
-    padding: float  # share of the cells that went through the model
+    padding: float  # share of the cells that went through the model, on this rank
+
+
+@dataclass(frozen=True)
+class Share:
+    """This rank's part of an update, cut into micro-batches for a device that takes `size` cells a side at once."""
+
+    size: int
+    batches: list[Batch]
 
 
 class Trainer:
     """A model, its optimiser and its place in the plan."""
 
     def __init__(
-        self, model: Transformer, plan: Plan, config: TrainingConfig, device: torch.device, precision: str
+        self,
+        model: Transformer,
+        plan: Plan,
+        config: TrainingConfig,
+        device: torch.device,
+        precision: str,
+        ranks: Ranks | None = None,
+        compiled: bool = False,
     ) -> None:
+        """`compiled` has PyTorch compile the layers and the loss, which pays on a GPU."""
         self.model, self.plan, self.config, self.device, self.precision = model, plan, config, device, precision
+        self.ranks = ranks or Ranks()
         self.optimizer = torch.optim.Adam(
             model.parameters(),
             lr=0.0,
@@ -58,101 +82,172 @@ class Trainer:
             eps=config.adam_epsilon,
             fused=True,
         )
-        self.progress = Progress()
+        self.loss = loss
+        if compiled:
+            self.loss = torch.compile(loss, dynamic=True)
+            for layer in [*model.encoder, *model.decoder]:
+                layer.compile(dynamic=True)  # in place, and once for all layers of a kind: their code is the same
+        self.begin(Progress(micro_batch_tokens=config.micro_batch_tokens or MICRO_BATCH))
+
+    def begin(self, progress: Progress) -> None:
+        """Take up the run from here."""
+        self.progress = progress
+        self.summed_loss = torch.tensor(progress.loss, dtype=torch.float64, device=self.device)
 
     def run(
         self,
-        save: Callable[[], None],
+        save: Callable[[], bool],
         validate: Callable[[], None],
         log: Callable[[Interval], None],
         stop: Callable[[], bool],
     ) -> None:
-        """Train to the last update, or until `stop` says so after one; either way what was done is saved.
+        """Train to the last update, or until patience ends, or until `stop` says so on any rank; what was done is saved.
 
-        `save` writes a checkpoint; where it is due, `validate` follows and adds to the progress's validations, so that
-        whatever happens in validation the checkpoint is there. `log` gets a line every LOG_EVERY updates. Raises NmtError
-        where the loss is no longer a number.
+        `save` writes a checkpoint and says whether it is there; where it is due, `validate` follows and adds to the
+        progress's validations, so that whatever happens in validation the checkpoint is safe. `log` gets a line every
+        LOG_EVERY updates. Every rank calls each of them. Raises NmtError where the loss is no longer a number.
         """
         progress, config = self.progress, self.config
         if self.validation_due():  # the run was interrupted between saving and validating
             validate()
-        for pairs in self._updates():
+        if self.finished():
+            return
+        for (epoch, pairs), share in ahead(
+            self.plan.updates(progress.epoch, progress.position), lambda planned: self.cut(planned[1])
+        ):
             began = time.perf_counter()
-            self.update(pairs)
+            if epoch != progress.epoch:
+                progress.epoch, progress.position = epoch, 0
+            self.update(pairs, share)
+            logged = progress.update % LOG_EVERY == 0 or progress.update == config.steps
+            if logged:
+                self._read_loss()
             progress.seconds += time.perf_counter() - began
-            if progress.update % LOG_EVERY == 0 or progress.update == config.steps:
+            if logged:
                 log(self._interval())
-            stopping = stop()
-            if self.validation_due():
+            (stopping,) = self.ranks.any(stop())
+            due = self.validation_due()
+            if due or stopping:
                 self._refuse_nonsense()
-                save()
-                validate()
-            elif stopping:
-                self._refuse_nonsense()
-                save()
-            if stopping:
+                if save() and due:
+                    validate()
+            if stopping or self.finished():
                 return
 
-    def update(self, pairs: np.ndarray) -> None:
-        """One update on these pairs of the plan. Raises NmtError where the loss is no number."""
-        progress, config, model = self.progress, self.config, self.model
+    def update(self, pairs: np.ndarray, share: Share | None = None) -> None:
+        """One update on these pairs of the plan, of which this rank's share may have been cut before.
+
+        Where a device runs out of memory, every rank halves its micro-batches and the update begins anew: nothing is lost.
+        Raises NmtError where the loss is no number, or where even the smallest micro-batch does not fit.
+        """
+        progress = self.progress
         progress.update += 1
         progress.position += 1
-        seed = np.random.SeedSequence([config.seed, progress.update]).generate_state(1, np.uint64)
-        torch.manual_seed(int(seed[0]))
-        model.train()
-        self.optimizer.zero_grad(set_to_none=True)
         tokens = self.plan.target_tokens(pairs)
-        total = torch.zeros((), device=self.device)
-        for micro_batch in self.plan.micro_batches(pairs, config.micro_batch_tokens):
-            total += self.accumulate(self.plan.batch(micro_batch).to(self.device), tokens)
+        if share is None or share.size != progress.micro_batch_tokens:
+            share = self.cut(pairs)
+        total = self._gradient(share, tokens)
+        while self.ranks.any(total is None) == (True,):
+            self._halve()
+            share = self.cut(pairs)
+            total = self._gradient(share, tokens)
+        assert total is not None
+        self._sum_over_ranks(total)
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate()
         self.optimizer.step()
-        progress.loss += float(total) * tokens
+        self.summed_loss += total.double() * tokens
         progress.updates += 1
         progress.target_tokens += tokens
-        if not math.isfinite(progress.loss):  # at once: the next checkpoint may be hours away
-            self._refuse_nonsense()
+        progress.tokens += sum(batch.tokens for batch in share.batches)
+        progress.cells += sum(batch.cells for batch in share.batches)
+        if self.device.type == "cpu":  # where reading it costs nothing; on a GPU the log's next line will see
+            self._read_loss()
 
-    def accumulate(self, batch: Batch, tokens: int) -> torch.Tensor:
+    def cut(self, pairs: np.ndarray) -> Share:
+        """This rank's share of an update: of every micro-batch each so-manieth pair, so that all have the same to do."""
+        size, ranks, on_gpu = self.progress.micro_batch_tokens, self.ranks, self.device.type == "cuda"
+        fewest = {"fewest": FEWEST_ON_GPU * ranks.count} if on_gpu else {}
+        cuts = self.plan.micro_batches(pairs, size * ranks.count, **fewest)
+        mine = [cut[ranks.rank :: ranks.count] for cut in cuts if len(cut) > ranks.rank]
+        batches = map(self.plan.batch, mine)
+        return Share(size, [batch.pinned() for batch in batches] if on_gpu else list(batches))
+
+    def _gradient(self, share: Share, tokens: int) -> Tensor | None:
+        """Set the gradient of this rank's share and return its part of the loss, or None where memory ran out."""
+        seed = np.random.SeedSequence([self.config.seed, self.progress.update, self.ranks.rank])
+        torch.manual_seed(int(seed.generate_state(1, np.uint64)[0]))
+        self.model.train()
+        self.optimizer.zero_grad(set_to_none=True)
+        total = torch.zeros((), device=self.device)
+        try:
+            for batch in share.batches:
+                total += self.accumulate(batch.to(self.device), tokens)
+        except torch.OutOfMemoryError:
+            return None
+        return total
+
+    def accumulate(self, batch: Batch, tokens: int) -> Tensor:
         """Add the gradient of a micro-batch of an update with so many target tokens; returns its share of the loss."""
-        self.progress.tokens += batch.tokens
-        self.progress.cells += batch.source.numel() + batch.target_in.numel()
         with autocast(self.device, self.precision):
             states = self.model.decode(batch.target_in, self.model.encode(batch.source))
-            share = loss(states, self.model.embedding.weight, batch.target_out, self.config.label_smoothing) / tokens
+            matrix, smoothing = self.model.embedding.weight, self.config.label_smoothing
+            share = self.loss(states, matrix, batch.target_out, smoothing) / tokens
         share.backward()
         return share.detach()
+
+    def _sum_over_ranks(self, total: Tensor) -> None:
+        """The whole update's gradient and loss on every rank."""
+        if self.ranks.count > 1:
+            for weights in self.model.parameters():
+                if weights.grad is None:  # of a rank whose share was empty
+                    weights.grad = torch.zeros_like(weights)
+            self.ranks.sum([total, *(weights.grad for weights in self.model.parameters() if weights.grad is not None)])
+
+    def _halve(self) -> None:
+        progress = self.progress
+        if progress.micro_batch_tokens < 2 * SMALLEST:
+            raise NmtError(
+                f"out of memory with micro-batches of {progress.micro_batch_tokens} tokens; a smaller model needs less"
+            )
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        progress.micro_batch_tokens //= 2
 
     def learning_rate(self) -> float:
         """Of the update last begun."""
         return learning_rate(self.progress.update, self.model.config.d_model, self.config.warmup, self.config.factor)
 
-    def _updates(self) -> Iterator[np.ndarray]:
-        progress = self.progress
-        while True:
-            for pairs in self.plan.epoch(progress.epoch)[progress.position :]:
-                if progress.update >= self.config.steps:
-                    return
-                yield pairs
-            progress.epoch, progress.position = progress.epoch + 1, 0
+    def finished(self) -> bool:
+        """Whether nothing is left to do: the last update is done, or patience has ended."""
+        return self.progress.update >= self.config.steps or self.progress.stale(self.config.patience)
 
     def validation_due(self) -> bool:
+        """Whether this update's checkpoint is to be validated, and is not yet."""
         update = self.progress.update
         on_the_grid = update > 0 and (update % self.config.validate_every == 0 or update == self.config.steps)
         return on_the_grid and update not in (number for number, _ in self.progress.validations[-1:])
 
+    def _read_loss(self) -> None:
+        """Bring the summed loss over from the device. Raises NmtError if it is no number."""
+        self.progress.loss = float(self.summed_loss)
+        if not math.isfinite(self.progress.loss):
+            self._refuse_nonsense()
+
     def _refuse_nonsense(self) -> None:
         """Raises NmtError where loss or weights are no longer numbers, before such weights replace good ones."""
+        self.progress.loss = float(self.summed_loss)
         finite = math.isfinite(self.progress.loss) and all(
             bool(weights.isfinite().all()) for weights in self.model.parameters()
         )
         if not finite:
-            raise NmtError(
+            error = NmtError(
                 f"loss or weights are no longer numbers after update {self.progress.update}: lower the learning rate "
                 "(factor) or lengthen the warm-up (warmup) under [training] in a --config file, and use --restart"
             )
+            error.everywhere = True  # the sum over the ranks is no number on any of them
+            raise error
 
     def _interval(self) -> Interval:
         progress = self.progress
@@ -163,9 +258,10 @@ class Trainer:
             self.learning_rate(),
             progress.target_tokens / progress.seconds,
             progress.target_tokens / progress.updates,
-            1 - progress.tokens / progress.cells,
+            1 - progress.tokens / max(progress.cells, 1),
         )
         progress.last_loss = interval.loss
         progress.loss, progress.updates, progress.seconds = 0.0, 0, 0.0
         progress.target_tokens, progress.tokens, progress.cells = 0, 0, 0
+        self.summed_loss.zero_()
         return interval

@@ -15,6 +15,7 @@ from nmt.data.vocabulary import Vocabulary
 from nmt.errors import UsageError
 from nmt.lines import is_blank
 from nmt.reporting import Reporter
+from nmt.settings import Request
 from tests.conftest import write_corpus
 
 PAIRS = [("one", "eins"), ("two", "zwei"), ("three", "drei")]
@@ -326,18 +327,26 @@ def test_the_report_reads_as_one_line(vocabulary: Vocabulary) -> None:
 def begin(folder: Path, data: Path, capsys: pytest.CaptureFixture[str], preset: str | None = None) -> str:
     """What one update of training on the folder says."""
     (folder / "minimal.toml").write_text(MINIMAL)
-    flags = {"device": "cpu", "precision": "fp32"}
-    languages = ("en", "de")
-    runs.train(folder / "model", str(data), languages, preset, folder / "minimal.toml", flags, False, "nmt", Reporter())
+    request = Request(
+        str(data),
+        ("en", "de"),
+        preset,
+        folder / "minimal.toml",
+        {"device": "cpu", "precision": "fp32"},
+        origin=None,
+        restart=False,
+        command="nmt",
+    )
+    runs.train(folder / "model", request, Reporter())
     return capsys.readouterr().err
 
 
 def test_a_run_on_no_pairs_stops(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Where cleaning leaves nothing, the run ends with one sentence, after the table that says why."""
+    """Where cleaning leaves nothing, the run ends with one sentence that says why."""
     data = write_corpus(tmp_path / "data", train=[("x", "word " * 20)] * 5)
-    with pytest.raises(UsageError, match="no training pair is left"):
+    with pytest.raises(UsageError, match="no training pair is left") as error:
         begin(tmp_path, data, capsys)
-    assert "kept 0, dropped 5: 5 with a length ratio over 3" in capsys.readouterr().err
+    assert "kept 0, dropped 5: 5 with a length ratio over 3" in str(error.value)
 
 
 @pytest.mark.parametrize("name", ["demo", "wmt14"])

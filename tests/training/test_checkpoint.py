@@ -1,5 +1,7 @@
 """Checkpoints: averages, what is kept, and files that are whole or refused."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -26,7 +28,7 @@ def trained(seed: int = 0) -> tuple[Transformer, torch.optim.Adam]:
 
 def test_saved_and_restored_is_the_same(tmp_path: Path) -> None:
     model, optimizer = trained()
-    progress = Progress(7, 1, 3, [(5, 12.5), (6, None)], 3.5, 1.25, 4, 100, 250, 260)
+    progress = Progress(7, 1, 3, [(5, 12.5), (6, None)], 3.5, 640, "CPU", 1.25, 4, 100, 250, 260)
     path = checkpoint.save(tmp_path, model, optimizer, progress)
     other, other_optimizer = trained(seed=1)
     assert checkpoint.restore(path, other, other_optimizer) == progress
@@ -75,7 +77,6 @@ def test_newest_two_and_best_keep_their_state_and_averaged_ones_their_weights(tm
     }
     assert checkpoint.saved(tmp_path) == [20, 30, 60, 70]
     assert states == {30, 60, 70}
-    assert checkpoint.newest(tmp_path) == checkpoint.path_of(tmp_path, 70)
     assert checkpoint.averaged(progress, 2) == [60, 70]
     assert checkpoint.averaged(progress, 2, progress.best) == [20, 30]
 
@@ -109,5 +110,67 @@ def test_failed_save_leaves_the_checkpoint_before_it(tmp_path: Path, monkeypatch
     monkeypatch.setattr(torch, "save", full)
     with pytest.raises(OSError, match="No space"):
         checkpoint.save(tmp_path, model, optimizer, Progress(2))
-    assert checkpoint.newest(tmp_path) == checkpoint.path_of(tmp_path, 1)
-    assert checkpoint.restore(checkpoint.path_of(tmp_path, 1), model, optimizer).update == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000001"], "what was half written needs no room"
+    assert checkpoint.resume(tmp_path, model, optimizer) == (Progress(1), [])
+
+
+def test_what_the_disk_said_is_told_where_torch_wraps_it(tmp_path: Path) -> None:
+    """torch.save makes a RuntimeError without the reason of it; a file limit stands for a full disk."""
+    script = f"""
+import resource, signal
+from pathlib import Path
+from nmt.training.checkpoint import Progress, save
+from tests.training.test_checkpoint import trained
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+model, optimizer = trained()
+weights = sum(4 * tensor.numel() for tensor in model.state_dict().values())
+resource.setrlimit(resource.RLIMIT_FSIZE, (3 * weights // 2, 3 * weights // 2))  # these fit in, the moments do not
+try:
+    save(Path({str(tmp_path)!r}), model, optimizer, Progress(2))
+except OSError as error:
+    print(error.strerror)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "File too large\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("file", [WEIGHTS, OPTIMIZER, PROGRESS])
+def test_torn_newest_checkpoint_falls_back_to_the_one_before_and_says_so(tmp_path: Path, file: str) -> None:
+    model, optimizer = trained()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    checkpoint.save(tmp_path, model, optimizer, Progress(1))
+    with torch.no_grad():
+        next(model.parameters()).add_(1)
+    torn = checkpoint.save(tmp_path, model, optimizer, Progress(2))
+    (torn / file).write_bytes((torn / file).read_bytes()[:-10])
+    progress, faults = checkpoint.resume(tmp_path, model, optimizer)
+    assert progress == Progress(1)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert len(faults) == 1 and str(torn) in faults[0]
+    assert checkpoint.saved(tmp_path) == [1], "the damaged one is out of the way"
+    checkpoint.tidy(tmp_path, Progress(2, validations=[(1, None)]), 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000001"]
+
+
+def test_checkpoints_that_are_all_torn_are_told_of_and_kept(tmp_path: Path) -> None:
+    model, optimizer = trained()
+    for update in (1, 2):
+        (checkpoint.save(tmp_path, model, optimizer, Progress(update)) / OPTIMIZER).write_bytes(b"")
+    with pytest.raises(UsageError, match=r"step-000002.*step-000001.*--restart"):
+        checkpoint.resume(tmp_path, model, optimizer)
+    assert checkpoint.saved(tmp_path) == [1, 2]
+
+
+def test_patience_counts_the_validations_since_the_best() -> None:
+    def stale(*scores: float | None, patience: int | None = 2) -> bool:
+        return Progress(validations=list(enumerate(scores))).stale(patience)
+
+    assert not stale()
+    assert not stale(1.0, 2.0, 1.5)
+    assert stale(1.0, 2.0, 1.5, 1.9)
+    assert stale(2.0, 2.0, 2.0), "no better is not better"
+    assert not stale(1.0, 2.0, 1.5, 2.1)
+    assert not stale(2.0, None, 1.0, None), "a validation that failed says nothing"
+    assert not stale(None, None, None)
+    assert not stale(9.0, *[1.0] * 100, patience=None)

@@ -7,9 +7,10 @@ import torch
 from torch.nn import functional as F
 
 from nmt.ids import PAD
-from nmt.training.loss import loss
+from nmt.training.loss import CHUNKED, chunked_loss, loss
 
 D, V = 8, 11
+chunked = pytest.mark.skipif(not CHUNKED, reason="PyTorch has no chunked loss before 2.13")
 
 
 def example() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -54,3 +55,52 @@ def test_batch_is_the_sum_of_its_sentences() -> None:
         loss(states[i : i + 1, :length], matrix, targets[i : i + 1, :length], 0.1) for i, length in enumerate((6, 4, 6))
     )
     torch.testing.assert_close(loss(states, matrix, targets, 0.1), alone)
+
+
+def long_example(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Many more positions and pieces than D, so that there are several chunks; some rows padded, one of them wholly."""
+    targets = torch.randint(1, 500, (9, 70))
+    targets[1, 40:] = targets[5, 1:] = targets[8] = PAD
+    states, matrix = torch.randn(9, 70, D, dtype=dtype), torch.randn(500, D, dtype=dtype)
+    return states.requires_grad_(), matrix.requires_grad_(), targets
+
+
+def deviations(found: torch.Tensor, exact: torch.Tensor, inputs: list[torch.Tensor]) -> list[float]:
+    """Of the loss and of its gradient by each input, relative to the exact one's size."""
+    sides = [[value.detach().double(), *torch.autograd.grad(value, inputs)] for value in (found, exact)]
+    return [float((one - other).norm() / other.norm()) for one, other in zip(*sides, strict=True)]
+
+
+@chunked
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 1e-6), (torch.float64, 1e-10)])
+def test_chunked_loss_is_the_same_loss(dtype: torch.dtype, most: float, smoothing: float) -> None:
+    """Its value, and its gradients of states and matrix."""
+    states, matrix, targets = long_example(dtype)
+    inputs = [states, matrix]
+    found = deviations(
+        chunked_loss(states, matrix, targets, smoothing), loss(states, matrix, targets, smoothing), inputs
+    )
+    assert max(found) < most, found
+
+
+@chunked
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 1e-4), (torch.bfloat16, 2**-8)])
+def test_chunked_loss_is_near_under_autocast(dtype: torch.dtype, most: float, smoothing: float) -> None:
+    """With states in fp32, as LayerNorm gives them on a GPU, to many digits; in bf16 to as many as bf16 has."""
+    states, matrix, targets = long_example(torch.float32)
+    inputs = [states, matrix]
+    exact = loss(states, matrix, targets, smoothing)
+    with torch.autocast("cpu", torch.bfloat16):
+        value, *gradients = deviations(chunked_loss(states.to(dtype), matrix, targets, smoothing), exact, inputs)
+    assert value < most
+    assert max(gradients) < 1e-2
+
+
+@chunked
+def test_chunked_loss_of_padding_alone_is_nothing() -> None:
+    states, matrix, targets = long_example(torch.float32)
+    found = chunked_loss(states, matrix, torch.full_like(targets, PAD), 0.1)
+    assert found == 0
+    assert all(gradient.abs().max() == 0 for gradient in torch.autograd.grad(found, [states, matrix]))

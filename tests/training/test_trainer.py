@@ -1,5 +1,6 @@
 """The loop: one update is one update however it is cut, a resumed run is the same run, and a task is learned."""
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from nmt.config import ModelConfig, TrainingConfig
-from nmt.data.batching import Plan
+from nmt.data.batching import Batch, Plan
 from nmt.data.prepared import PreparedPairs, Side
 from nmt.errors import NmtError
 from nmt.ids import FIRST_PIECE
@@ -92,8 +93,9 @@ def run(trainer: Trainer, folder: Path, stop_after: int = 10**9) -> list[Interva
     """`Trainer.run` with checkpoints in the folder and a validation that finds nothing."""
     log: list[Interval] = []
 
-    def save() -> None:
+    def save() -> bool:
         checkpoint.save(folder, trainer.model, trainer.optimizer, trainer.progress)
+        return True
 
     def validate() -> None:
         trainer.progress.validations.append((trainer.progress.update, None))
@@ -115,9 +117,9 @@ def test_resumed_run_is_the_same_run_bit_for_bit(tmp_path: Path, stop_after: int
     first_log = run(first, tmp_path / "resumed", stop_after)
     assert first.progress.update == stop_after
     second = trainer_for(pairs, **settings)
-    newest = checkpoint.newest(tmp_path / "resumed")
-    assert newest
-    second.progress = checkpoint.restore(newest, second.model, second.optimizer)
+    progress, torn = checkpoint.resume(tmp_path / "resumed", second.model, second.optimizer)
+    assert progress and not torn
+    second.begin(progress)
     second_log = run(second, tmp_path / "resumed")
 
     assert second.progress == straight.progress
@@ -163,12 +165,90 @@ def test_loss_that_is_no_number_stops_with_advice(tmp_path: Path) -> None:
     assert checkpoint.saved(tmp_path) == []
 
 
+def mean_losses(trainer: Trainer, tokens: int) -> tuple[float, float]:
+    """(smoothed, plain) in nats a target token, over all pairs of the plan."""
+    plan = trainer.plan
+    smoothed, nll = evaluate(trainer.model, plan, np.arange(len(plan.pairs)), tokens, 0.1, "fp32")
+    return smoothed / plan.targets.sum(), nll / plan.targets.sum()
+
+
+def test_out_of_memory_halves_the_micro_batches_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device that takes 60 tokens at once: the same weights as with micro-batches of its size from the beginning."""
+    pairs = random_pairs(60)
+    settings: dict[str, Any] = {"steps": 12, "validate_every": 6}
+    fitting = trainer_for(pairs, **settings, micro_batch_tokens=50)
+    run(fitting, tmp_path / "fitting")
+
+    halved = trainer_for(pairs, **settings, micro_batch_tokens=200)
+    accumulate, failed = halved.accumulate, []
+
+    def small(batch: Batch, tokens: int) -> torch.Tensor:
+        if batch.target_in.numel() > 60:
+            failed.append(batch)
+            raise torch.OutOfMemoryError
+        return accumulate(batch, tokens)
+
+    monkeypatch.setattr(halved, "accumulate", small)
+    run(halved, tmp_path / "halved")
+    assert len(failed) == 2, "once with 200 tokens, once with 100, and never again"
+    assert halved.progress == fitting.progress
+    assert halved.progress.micro_batch_tokens == 50
+    for name, weights in fitting.model.state_dict().items():
+        assert torch.equal(halved.model.state_dict()[name], weights)
+    state = json.loads((tmp_path / "halved" / "step-000012" / "progress.json").read_text())
+    assert state["micro_batch_tokens"] == 50, "so that a resumed run need not find out again"
+
+
+def test_memory_that_is_never_enough_ends_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = trainer_for(random_pairs(60), steps=12, micro_batch_tokens=1_000)
+
+    def none(batch: Batch, tokens: int) -> torch.Tensor:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(trainer, "accumulate", none)
+    with pytest.raises(NmtError, match="smaller model"):
+        run(trainer, tmp_path)
+
+
+def test_patience_ends_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And goes on, to the same end as a run that never stopped, where more of it is asked for."""
+    scores = {10: 5.0, 20: 7.0, 30: 6.0, 40: 6.5, 50: 6.0, 60: 8.0}
+    pairs = random_pairs(60)
+
+    def run_with(patience: int | None, into: Path) -> Trainer:
+        trainer = trainer_for(pairs, steps=60, validate_every=10, patience=patience)
+        if found := checkpoint.resume(into, trainer.model, trainer.optimizer)[0]:
+            trainer.begin(found)
+
+        def save() -> bool:
+            checkpoint.save(into, trainer.model, trainer.optimizer, trainer.progress)
+            return True
+
+        def validate() -> None:
+            trainer.progress.validations.append((trainer.progress.update, scores[trainer.progress.update]))
+            checkpoint.record(checkpoint.path_of(into, trainer.progress.update), trainer.progress)
+
+        trainer.run(save, validate, lambda _: None, lambda: False)
+        return trainer
+
+    early = run_with(2, tmp_path / "early")
+    assert early.progress.update == 40
+    assert early.finished()
+    assert run_with(2, tmp_path / "early").progress.update == 40, "it stays finished"
+    later, straight = run_with(None, tmp_path / "early"), run_with(None, tmp_path / "straight")
+    assert later.progress == straight.progress
+    for name, weights in straight.model.state_dict().items():
+        assert torch.equal(later.model.state_dict()[name], weights)
+
+
 def test_validation_is_plain_likelihood_and_touches_nothing() -> None:
     """exp(nll) of an untrained model is near V; the mode stays, no gradient appears, and the cut does not matter."""
     trainer = trainer_for(random_pairs(60))
     trainer.model.train()
-    smoothed, nll = evaluate(trainer.model, trainer.plan, 100, 0.1, "fp32")
-    again = evaluate(trainer.model, trainer.plan, 10_000, 0.1, "fp32")
+    smoothed, nll = mean_losses(trainer, 100)
+    again = mean_losses(trainer, 10_000)
     assert smoothed == pytest.approx(again[0], rel=1e-5)
     assert nll == pytest.approx(again[1], rel=1e-5)
     assert math.log(40) < nll < math.log(40) + 1
@@ -203,5 +283,5 @@ def test_post_norm_trains_from_any_seed(seed: int) -> None:
     trainer = trainer_for(pairs, config, warmup=100, tokens_per_update=1_000, label_smoothing=0.0, seed=seed)
     for _ in range(300):
         trainer.update(np.arange(64))
-    _, nll = evaluate(trainer.model, trainer.plan, 1_000, 0.0, "fp32")
+    _, nll = mean_losses(trainer, 1_000)
     assert nll < 0.15

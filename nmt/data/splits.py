@@ -1,0 +1,52 @@
+"""A split of a corpus: its pairs, how they are read, and the files whose bytes decide them."""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from nmt.errors import UsageError
+
+Pair = tuple[str, str]  # a source line and its translation
+
+NAMES = {"train": ("train",), "valid": ("valid", "validation", "dev"), "test": ("test",)}
+SPLIT_OF = {name: split for split, names in NAMES.items() for name in names}
+
+
+@dataclass(frozen=True)
+class Split:
+    """One part of a corpus: its pairs, how many there are, and a fingerprint of their text."""
+
+    read: Callable[[], Iterator[Pair]]
+    count: int
+    sha256: str
+
+    def __iter__(self) -> Iterator[Pair]:
+        return self.read()
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How the pairs of a split are read. The bytes of the files, read in this form, are the text and nothing else is."""
+
+    read: Callable[[], Iterator[Pair]]
+    files: tuple[Path, ...]
+    form: str
+
+
+def hash_files(paths: list[Path]) -> list[str]:
+    """SHA-256 of the bytes of each file, several at a time. Raises UsageError for one that cannot be read.
+
+    Bytes and not times of change decide what is in a cache: at well over a gigabyte a second they are cheap to ask.
+    """
+    with ThreadPoolExecutor(max_workers=8) as threads:  # hashlib lets go of the interpreter
+        return list(threads.map(_hash_file, paths))
+
+
+def _hash_file(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}") from None

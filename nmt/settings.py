@@ -1,0 +1,289 @@
+"""What a run is: settled before it begins and written to config.json, or compared with what stands there.
+
+Rank 0 does this for all ranks, and is the only one that speaks.
+"""
+
+import hashlib
+import platform
+import shutil
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import sacrebleu
+import sentencepiece
+import torch
+from pydantic import ValidationError
+
+import nmt
+from nmt import devices
+from nmt.config import (
+    EXTENT,
+    MICRO_BATCH,
+    PRESETS,
+    RUNTIME,
+    ModelConfig,
+    Preset,
+    TrainingConfig,
+    find_preset,
+    fine_tuning,
+    preset_for,
+    settle,
+)
+from nmt.data.cache import Cache
+from nmt.data.corpus import Corpus
+from nmt.data.preparation import describe, learn_vocabulary, prepare_corpus
+from nmt.data.vocabulary import SAMPLE, Vocabulary
+from nmt.errors import UsageError
+from nmt.model_directory import BEFORE, ModelDirectory
+from nmt.reporting import Reporter
+from nmt.training import checkpoint
+
+Text = tuple[list[str], list[str]]  # source and target lines
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for on the command line."""
+
+    data: str
+    languages: tuple[str, str]
+    preset: str | None
+    toml: Path | None
+    flags: dict[str, Any]  # by the field they set; None where they were not given
+    origin: Path | None  # the model to go on from
+    restart: bool
+    command: str
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What every rank must know."""
+
+    preset: Preset
+    model: ModelConfig
+    training: TrainingConfig
+    data: dict[str, Any]  # what the text is, as config.json has it
+    vocabulary: bytes
+    valid: Text | None
+    origin: str | None  # the corpus of the model that this one began from ...
+    before: Text | None  # ... and its held-out text
+
+
+def check(request: Request) -> tuple[dict[str, Preset], TrainingConfig]:
+    """The presets that may come to be used, and the training settings (those of cleaning are the same in all).
+
+    The origin's recipe, else the preset that is named, else the corpus's own, else those that its size decides between.
+    Raises UsageError for settings that none of them can have, before any data is read.
+    """
+    if request.origin and request.preset:
+        raise UsageError("--preset and --from exclude each other: a model that was trained has its own settings")
+    if request.origin:
+        candidates = {"fine-tuning": Origin.read(request.origin).preset}
+    else:
+        own = request.preset or {"wmt14": "base", "demo": "demo"}.get(request.data)
+        candidates = {name: find_preset(name) for name in ([own] if own else ["tiny", "small", "base"])}
+    faults = []
+    for preset in candidates.values():
+        try:
+            _, config = settle(preset, request.toml, request.flags)
+            devices.find_precision(config.precision, devices.find_device(config.device))
+            return candidates, config
+        except UsageError as error:
+            faults.append(error)
+    raise faults[0]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The trained model that a fine-tuning run begins from."""
+
+    directory: ModelDirectory
+    weights: Path
+    config: dict[str, Any]
+    preset: Preset
+
+    @classmethod
+    def read(cls, path: Path) -> "Origin":
+        """Of a model directory, or a checkpoint folder. Raises UsageError where it is missing or damaged."""
+        directory = ModelDirectory.containing(path)
+        config = directory.read_config()
+        trained_as = PRESETS.get(config.get("preset", ""))
+        try:
+            preset = fine_tuning(
+                ModelConfig.model_validate(config["model"]),
+                TrainingConfig.model_validate(config["training"]),
+                trained_as.micro_batch_tokens if trained_as else MICRO_BATCH,
+            )
+        except (KeyError, ValidationError) as error:
+            raise UsageError(f"{directory.config_path}: is damaged ({type(error).__name__})") from None
+        return cls(directory, path / checkpoint.WEIGHTS, config, preset)
+
+    def refuse_other(self, corpus: Corpus, model: ModelConfig, config: TrainingConfig) -> None:
+        """Raises UsageError for what a trained model cannot become."""
+        there = (self.config["source"], self.config["target"])
+        if there != (corpus.source, corpus.target):
+            raise UsageError(
+                f"--from {self.directory.path}: translates from {there[0]} to {there[1]}, "
+                f"not from {corpus.source} to {corpus.target}"
+            )
+        free = {"dropout", "attention_dropout", "relu_dropout"}
+        asked = model.model_dump() | {"vocab_size": config.vocab_size}
+        given = self.preset.model.model_dump() | {"vocab_size": self.preset.training.vocab_size}
+        if fixed := [f"{name} is {given[name]}" for name in asked if name not in free and asked[name] != given[name]]:
+            raise UsageError(f"--from {self.directory.path}: in this model {', '.join(fixed)}, and stays so")
+
+
+class Settler:
+    """Rank 0, before a run begins or goes on."""
+
+    def __init__(self, directory: ModelDirectory, corpus: Corpus, cache: Cache, ranks: int, reporter: Reporter) -> None:
+        self.directory, self.corpus, self.cache = directory, corpus, cache
+        self.ranks, self.reporter = ranks, reporter
+        self.languages = (corpus.source, corpus.target)
+
+    def settle(self, request: Request, candidates: dict[str, Preset], cleaning: TrainingConfig) -> Settings:
+        """The settings of the run: a new one's directory is made, an old one's must agree with what is asked for."""
+        for note in self.corpus.notes:
+            self.reporter.say(note)
+        kept = self.corpus.clean(cleaning).kept
+        name = next(iter(candidates)) if len(candidates) == 1 else preset_for(kept)
+        preset = candidates[name]
+        self.reporter.say(f"{'recipe' if request.origin else 'preset'} {name}: {preset.source}")
+        model, config = settle(preset, request.toml, request.flags)
+        device = devices.find_device(config.device)
+        precision = devices.find_precision(config.precision, device)
+        config = config.model_copy(update={"device": device.type, "precision": precision})
+        origin = Origin.read(request.origin) if request.origin else None
+        if origin:
+            origin.refuse_other(self.corpus, model, config)
+        identity = self._describe(model, config, origin)
+        if self.directory.exists() and not request.restart:
+            self._compare(identity)
+        else:
+            _clear(self.directory)  # of the old run, or of one that was stopped before it had begun
+            vocabulary = self._borrow(origin) if origin else self._learn(kept, config)
+            prepared = prepare_corpus(self.corpus, vocabulary, config, self.cache)
+            if not len(prepared.pairs):
+                raise UsageError(
+                    f"--data {self.corpus.name}: no training pair is left after cleaning: {prepared.report}"
+                )
+            identity["data"] |= describe(self.corpus, prepared)
+            self._begin(identity, vocabulary, name, request.command)
+        return Settings(
+            preset,
+            model,
+            config,
+            identity["data"],
+            self.directory.read_vocabulary().model,
+            self.directory.read_heldout("valid"),
+            origin.config["data"]["name"] if origin else None,
+            self.directory.read_heldout(BEFORE),
+        )
+
+    def _describe(self, model: ModelConfig, config: TrainingConfig, origin: Origin | None) -> dict[str, Any]:
+        """What config.json has of the settings and the data, and a resumed run must have again."""
+        source, target = self.languages
+        identity: dict[str, Any] = {"source": source, "target": target, "data": describe_data(self.corpus)}
+        if origin:
+            before = origin.config["data"]
+            identity["data"]["lines"][BEFORE] = before["lines"].get("valid", 0)
+            identity["from"] = {
+                "data": before["name"],
+                "weights": hashlib.sha256(origin.weights.read_bytes()).hexdigest(),
+            }
+        return identity | {"model": model.model_dump(), "training": config.model_dump(), "ranks": self.ranks}
+
+    def _learn(self, kept: int, config: TrainingConfig) -> Vocabulary:
+        vocabulary = learn_vocabulary(self.corpus, config, self.cache)
+        short = len(vocabulary) < config.vocab_size
+        fewer = f" instead of {config.vocab_size:,}: the corpus fills no more" if short else ""
+        self.reporter.say(f"vocabulary: {len(vocabulary):,} pieces{fewer}, learned from {min(kept, SAMPLE):,} pairs")
+        return vocabulary
+
+    def _borrow(self, origin: Origin) -> Vocabulary:
+        """Take over the origin's weights and held-out text too, so that the directory is whole from the beginning."""
+        checkpoint.save_weights(self.directory.weights_path, checkpoint.load_weights(origin.weights))
+        if before := origin.directory.read_heldout("valid"):
+            self.directory.write_heldout(BEFORE, self.languages, list(zip(*before, strict=True)))
+        vocabulary = origin.directory.read_vocabulary()
+        self.reporter.say(f"from {origin.directory.path}: {len(vocabulary):,} pieces, weights, a fresh optimiser")
+        return vocabulary
+
+    def _begin(self, identity: dict[str, Any], vocabulary: Vocabulary, preset: str, command: str) -> None:
+        """Write vocabulary and held-out text, and config.json last, which makes the directory a run's."""
+        vocabulary.save(self.directory.tokenizer_path)
+        for split in ("valid", "test"):
+            if (text := getattr(self.corpus, split)) and text.count:
+                self.directory.write_heldout(split, self.languages, text)
+        self.directory.write_config(
+            {
+                "nmt": nmt.__version__,
+                "begun": datetime.now(UTC).isoformat(timespec="seconds"),
+                "command": command,
+                "preset": preset,
+            }
+            | identity
+            | {
+                "vocabulary": {"size": len(vocabulary), "sha256": vocabulary.sha256},
+                "versions": {
+                    "python": platform.python_version(),
+                    "torch": torch.__version__,
+                    "sentencepiece": sentencepiece.__version__,
+                    "sacrebleu": sacrebleu.__version__,
+                },
+            }
+        )
+
+    def _compare(self, identity: dict[str, Any]) -> None:
+        """Raises UsageError with all that differs from the run in the directory, where anything that matters does."""
+        stored = self.directory.read_config()
+        before, now = _flat(stored), _flat(identity)
+        differences = [
+            f"{name} was {before.get(name, 'unset')}, now {now.get(name, 'unset')}"
+            for name in before | now
+            if before.get(name) != now.get(name)
+        ]
+        if differences:
+            raise UsageError(
+                f"{self.directory.path} holds another run: " + "; ".join(differences) + ". "
+                "Name another directory with --model, give the settings it had, or discard it with --restart"
+            )
+        changed = {name: (stored["training"].get(name), identity["training"][name]) for name in sorted(RUNTIME)}
+        changed["ranks"] = stored.get("ranks", 1), self.ranks
+        for name, (old, new) in changed.items():
+            if old != new:
+                self.reporter.say(f"{name} was {old}, now {new}: the same updates, but not to the last bit")
+        runtime = {"training": identity["training"], "ranks": self.ranks}
+        self.directory.write_config({key: value for key, value in stored.items() if key != "format"} | runtime)
+
+
+def _flat(config: dict[str, Any]) -> dict[str, Any]:
+    """By name, all of config.json that must not change while a run lasts."""
+    identity: dict[str, Any] = {"source": config["source"], "target": config["target"]}
+    identity |= {f"the {split} text": digest[:12] for split, digest in config["data"]["sha256"].items()}
+    if "from" in config:
+        identity["--from"] = f"the weights {config['from']['weights'][:12]}"
+    identity |= config["model"]
+    return identity | {name: value for name, value in config["training"].items() if name not in RUNTIME | EXTENT}
+
+
+def describe_data(corpus: Corpus) -> dict[str, Any]:
+    """Name, lines and digests of the text, as config.json has them."""
+    splits = {name: getattr(corpus, name) for name in ("train", "valid", "test")}
+    return {
+        "name": corpus.name,
+        "lines": {name: split.count for name, split in splits.items() if split},
+        "sha256": {name: split.sha256 for name, split in splits.items() if split},
+    }
+
+
+def _clear(directory: ModelDirectory) -> None:
+    """Delete a run's own files, and nothing else."""
+    for path in directory.files():
+        path.with_name(path.name + ".part").unlink(missing_ok=True)
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,41 @@
+"""How many tokens a GPU takes at once: tried out before training, for no formula knows every card and every model."""
+
+import torch
+
+from nmt.data.batching import Batch
+from nmt.ids import BOS, EOS, FIRST_PIECE
+from nmt.training.trainer import Trainer
+
+LENGTH = 64  # pieces of the sentences tried: long ones, for real text
+FULL = 0.8  # share of the memory that may be used: real batches are less even than those tried here
+LEAST = 1_024  # tokens tried first
+
+
+def find_micro_batch(trainer: Trainer, most: int) -> int:
+    """The most padded tokens a side, by doubling, of which forward and backward pass fit; `most` is as many as are of use.
+
+    Leaves weights, moments and progress as they were. A size that proves too large after all is halved while training.
+    """
+    free, _ = torch.cuda.mem_get_info(trainer.device)
+    moments = 8 * trainer.model.count_parameters()  # bytes that Adam is still to take
+    room = FULL * (free + torch.cuda.memory_reserved(trainer.device)) - moments
+    size = LEAST
+    while size < most and _peak(trainer, 2 * size) < room:
+        size *= 2
+    trainer.optimizer.zero_grad(set_to_none=True)
+    torch.cuda.empty_cache()
+    return min(size, most)
+
+
+def _peak(trainer: Trainer, tokens: int) -> float:
+    """Bytes at the height of one micro-batch's work; infinite where memory runs out."""
+    rows = max(1, tokens // LENGTH)
+    ids = torch.full((rows, LENGTH), FIRST_PIECE, device=trainer.device)
+    target_in, target_out = ids.clone(), ids.clone()
+    target_in[:, 0], target_out[:, -1] = BOS, EOS
+    torch.cuda.reset_peak_memory_stats(trainer.device)
+    try:
+        trainer.accumulate(Batch(ids, target_in, target_out, 2 * ids.numel()), rows * LENGTH)
+    except torch.OutOfMemoryError:
+        return float("inf")
+    return torch.cuda.max_memory_allocated(trainer.device)

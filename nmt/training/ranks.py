@@ -1,0 +1,133 @@
+"""Several devices at one model: processes started by torchrun, each a rank that computes its share of every update.
+
+Alone, a process is the only rank and nothing is sent. All ranks hold the same weights: they begin from the same seed or
+checkpoint, and take every step with the same summed gradient, so that only rank 0 needs to write anything.
+"""
+
+import os
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
+
+from nmt.errors import NmtError, UsageError
+
+Made = TypeVar("Made")
+
+COLLECTIVE = timedelta(minutes=5)  # how far apart ranks may come to a common point; a dead one is noticed at once
+PREPARATION = timedelta(days=7)  # what rank 0 does while the others wait has no limit of its own
+
+
+@dataclass
+class Ranks:
+    """The ranks of one run, seen from this process. By itself it is alone."""
+
+    count: int = 1
+    rank: int = 0
+    on_machine: int = 0  # this rank's number among those of its machine ...
+    machine: str = "0"  # ... and that machine's name
+    store: Any = None  # what torchrun keeps for all of them
+    questions: int = 0  # asked of the store so far: all ranks ask the same ones in the same order
+
+    @classmethod
+    def join(cls, device: torch.device) -> "Ranks":
+        """Meet the other ranks that torchrun's environment tells of, each on its own GPU; alone where it tells of none.
+
+        Raises UsageError where a machine has fewer GPUs than ranks, NmtError where they do not find each other.
+        """
+        count = int(os.environ.get("WORLD_SIZE", "1"))
+        if count == 1:
+            return cls()
+        on_machine = int(os.environ.get("LOCAL_RANK", "0"))
+        if device.type == "cuda":
+            if (gpus := torch.cuda.device_count()) <= on_machine:
+                raise UsageError(f"torchrun started a process for GPU {on_machine} of a machine that has {gpus}")
+            torch.cuda.set_device(on_machine)
+        with _others_missed():
+            store, rank, _ = next(rendezvous("env://", timeout=PREPARATION))
+            dist.init_process_group(
+                "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
+                store=PrefixStore("group", store),
+                rank=rank,
+                world_size=count,
+                timeout=COLLECTIVE,
+            )
+        return cls(count, rank, on_machine, os.environ.get("GROUP_RANK", "0"), PrefixStore("nmt", store))
+
+    @property
+    def first(self) -> bool:
+        """Whether this is rank 0, the one that prints and writes."""
+        return self.rank == 0
+
+    def share(self, make: Callable[[], Made], each_machine: bool = False) -> Made:
+        """What rank 0 makes (or the first rank of each machine), handed to all others, which wait as long as it takes."""
+        if self.store is None:
+            return make()
+        self.questions += 1
+        key = f"{self.questions}/{self.machine if each_machine else ''}"
+        if (self.on_machine if each_machine else self.rank) == 0:
+            made = make()
+            self.store.set(key, pickle.dumps(made))
+            return made
+        with _others_missed():
+            self.store.wait([key], PREPARATION)
+            return pickle.loads(self.store.get(key))
+
+    def hand_out(self, item: Made) -> Made:
+        """Rank 0's item, however large, on every rank."""
+        if self.count == 1:
+            return item
+        items = [item]
+        with _others_missed():
+            dist.broadcast_object_list(items, device=torch.device("cpu"))
+        return items[0]
+
+    def sum(self, tensors: Sequence[Tensor]) -> None:
+        """Replace each tensor by its sum over the ranks: one all-reduce of them all, the same to the last bit everywhere."""
+        if self.count == 1:
+            return
+        flat = torch.cat([tensor.flatten() for tensor in tensors])
+        with _others_missed():
+            dist.all_reduce(flat)
+        for tensor, summed in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
+            tensor.copy_(summed.view_as(tensor))
+
+    def any(self, *flags: bool) -> tuple[bool, ...]:
+        """For each flag, whether it is raised on any rank. Goes over the CPU, so that no GPU has to be waited for."""
+        if self.count == 1:
+            return flags
+        raised = torch.tensor(flags, dtype=torch.uint8)
+        with _others_missed():
+            dist.all_reduce(raised, dist.ReduceOp.MAX)
+        return tuple(bool(flag) for flag in raised)
+
+    def gather(self, item: Made) -> list[Made]:
+        """Every rank's item, in order of ranks, on every rank."""
+        if self.count == 1:
+            return [item]
+        items: list[Any] = [None] * self.count
+        with _others_missed():
+            dist.all_gather_object(items, item)
+        return items
+
+    def leave(self) -> None:
+        """Part from the others, when the run is over."""
+        if self.count > 1:
+            dist.destroy_process_group()
+
+
+@contextmanager
+def _others_missed() -> Iterator[None]:
+    """A rank that is gone has told its own reason; the others need not add pages of the network's."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise NmtError(f"another rank is gone, and the run with it ({str(error).partition(chr(10))[0]})") from None

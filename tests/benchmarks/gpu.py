@@ -1,0 +1,287 @@
+"""What nmt does on one data-centre GPU: `gpu.sh` runs this, on a machine that need not have a network.
+
+    bash tests/benchmarks/gpu.sh DATA OUT [WHEELS]       DATA: a folder of text, train|valid|test.en and .de
+
+In six minutes: the tests that need CUDA; the speed of the base and the big model with and without torch.compile; two minutes
+of `nmt train` and the BLEU of what came of it; the speed of decoding. OUT gets gpu.json and gpu.md, rewritten after every
+part, so that a run that is cut short has told what it knows. `--miniature` goes through the same on a CPU in small.
+
+- Target tokens count EOS and no padding. FLOPs a target token are counted from the architecture as in training.py; a model's
+  FLOP utilisation is these against the GPU's published dense bf16 peak, or against its best square matrix product where this
+  table knows none.
+- The time of the paper's 100,000 updates is that of its 25,000 target tokens each at the speed seen, validation left out.
+"""
+
+import argparse
+import contextlib
+import gc
+import json
+import platform
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nmt import devices
+from nmt.config import PRESETS, ModelConfig, TrainingConfig
+from nmt.data import corpus as corpora
+from nmt.data.batching import Plan
+from nmt.data.corpus import CleaningReport, usable
+from nmt.data.prepared import PreparedPairs, prepare
+from nmt.data.vocabulary import Vocabulary, learn
+from nmt.model.transformer import Transformer
+from nmt.model_directory import ModelDirectory
+from nmt.training import trainer as training
+from nmt.training.probe import find_micro_batch
+from nmt.training.trainer import Trainer
+from nmt.translation.loading import load_translator
+from tests.benchmarks.training import flops_per_token
+
+ROOT = Path(__file__).parents[2]
+PEAK = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "B200": 2250e12, "L40S": 362e12}  # dense bf16, as published
+PAPER = {"updates": 100_000, "tokens": 25_000}
+PAIRS = 100_000  # that the speeds are measured on
+FEWEST = (1_024, training.FEWEST_ON_GPU, 16_384)  # target cells of a micro-batch before padding may end it
+
+
+class Report:
+    """What is known so far, written out after every part."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.began = folder, time.perf_counter()
+        self.facts: dict[str, Any] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def add(self, name: str, measure: Callable[[], Any]) -> None:
+        """Measure a part; a failure is a result too, and the other parts go on."""
+        began = time.perf_counter()
+        try:
+            self.facts[name] = measure()
+        except Exception as error:
+            self.facts[name] = {"failed": f"{type(error).__name__}: {error}"[:2_000]}
+        print(f"{name}: {time.perf_counter() - began:.0f} s, {self.facts[name]}", file=sys.stderr, flush=True)
+        self.facts["seconds"] = round(time.perf_counter() - self.began)
+        (self.folder / "gpu.json").write_text(json.dumps(self.facts, indent=1) + "\n")
+        (self.folder / "gpu.md").write_text(markdown(self.facts))
+
+
+def machine(device: torch.device) -> dict[str, Any]:
+    facts = {
+        "device": devices.describe(device, "bf16"),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+    known = next((flops for name, flops in PEAK.items() if name in facts["device"]), None)
+    return facts | {"peak": known or matmul_peak(device), "peak_is": "published" if known else "measured"}
+
+
+def matmul_peak(device: torch.device, size: int = 4_096) -> float:
+    """FLOPs a second of a square bf16 product."""
+    one = torch.randn(size, size, device=device, dtype=torch.bfloat16)
+    times = []
+    for _ in range(10):
+        synchronize(device)
+        began = time.perf_counter()
+        one @ one
+        synchronize(device)
+        times.append(time.perf_counter() - began)
+    return 2 * size**3 / min(times)
+
+
+def synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def cuda_tests() -> dict[str, Any]:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_cuda.py"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    return {"exit": done.returncode, "summary": done.stdout.strip().splitlines()[-1:], "log": done.stdout[-4_000:]}
+
+
+def prepared(data: str, pairs: int, size: int) -> tuple[Vocabulary, PreparedPairs]:
+    settings = TrainingConfig(vocab_size=size)
+    texts = list(islice(usable(corpora.load(data, "en", "de").train, settings, CleaningReport()), pairs))
+    vocabulary = learn(texts, len(texts), size, settings.seed)
+    return vocabulary, prepare(texts, vocabulary, settings, CleaningReport())
+
+
+def speed(
+    model: ModelConfig, config: TrainingConfig, vocabulary: Vocabulary, pairs: PreparedPairs, device: torch.device,
+    compiled: bool, peak: float, seconds: float, fewest: int = training.FEWEST_ON_GPU,
+) -> dict[str, Any]:  # fmt: skip
+    """Of `Trainer.update` over the plan's updates, batches made on the fly."""
+    torch.manual_seed(1)
+    network = Transformer(model, len(vocabulary)).to(device)
+    plan = Plan(pairs, config.tokens_per_update, 1)
+    trainer = Trainer(network, plan, config, device, "bf16", compiled=compiled)
+    try:
+        with setting(training, "FEWEST_ON_GPU", fewest):
+            began = time.perf_counter()
+            if device.type == "cuda":
+                trainer.progress.micro_batch_tokens = find_micro_batch(trainer, round(1.25 * config.tokens_per_update))
+            updates = trainer.plan.updates()
+            for _, update in islice(updates, 4):
+                trainer.update(update)
+            synchronize(device)
+            warm_up = time.perf_counter() - began
+            if device.type == "cuda":
+                torch.cuda.reset_peak_memory_stats(device)
+            progress, before, began = trainer.progress, trainer.progress.target_tokens, time.perf_counter()
+            tokens, cells, done = progress.tokens, progress.cells, progress.update
+            shares = training.ahead((update for _, update in updates), trainer.cut)
+            batches = []
+            for update, share in shares:
+                trainer.update(update, share)
+                batches += [(batch.source, batch.target_in, batch.target_out) for batch in share.batches[:1]]
+                if time.perf_counter() - began > seconds:
+                    break
+            synchronize(device)
+            elapsed = time.perf_counter() - began
+        speed = (progress.target_tokens - before) / elapsed
+        flops = flops_per_token(
+            {"sizes": model.model_dump(), "vocabulary_size": len(vocabulary), "updates": [(batches, 0)]}
+        )
+        return {
+            "parameters": network.count_parameters(),
+            "tokens_per_second": round(speed),
+            "utilisation": speed * flops / peak,
+            "padding": 1 - (progress.tokens - tokens) / (progress.cells - cells),
+            "micro_batch_tokens": progress.micro_batch_tokens,
+            "micro_batches_per_update": round(len(trainer.cut(update).batches), 1),
+            "updates": progress.update - done,
+            "memory_gib": torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else None,
+            "warm_up_seconds": round(warm_up, 1),
+            "paper_hours": PAPER["updates"] * PAPER["tokens"] / speed / 3600,
+        }
+    finally:
+        del trainer, network
+        gc.collect()
+        torch._dynamo.reset()
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+@contextlib.contextmanager
+def setting(module: Any, name: str, value: Any) -> Iterator[None]:
+    before = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, before)
+
+
+def train(data: str, model: Path, recipe: dict[str, Any], preset: str, seconds: float) -> dict[str, Any]:
+    """`nmt train`, interrupted after so long, and `nmt score` of the model: both as their user would."""
+    toml = model.parent / "recipe.toml"
+    toml.write_text("[training]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in recipe.items()))
+    nmt = [sys.executable, "-m", "nmt"]
+    command = [*nmt, "train", "--data", data, "-m", str(model), "--preset", preset, "--config", str(toml)]
+    began = time.perf_counter()
+    with (model.parent / "train.log").open("w") as log:
+        process = subprocess.Popen(command, cwd=ROOT, stderr=log)
+        while process.poll() is None and time.perf_counter() - began < 120 and not (model / "metrics.jsonl").exists():
+            time.sleep(0.2)
+        start = time.perf_counter()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+        process.send_signal(signal.SIGINT)
+        process.wait(60)
+    trained = time.perf_counter() - start
+    events = [json.loads(line) for line in (model / "metrics.jsonl").read_text().splitlines()]
+    began_scoring = time.perf_counter()
+    scored = subprocess.run([*nmt, "score", "-m", str(model)], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    return {
+        "seconds": round(trained), "seconds_before": round(start - began), "updates": events[-1]["step"],
+        "validations": [(e["step"], e.get("bleu")) for e in events if e["event"] == "validation"],
+        "tokens_per_second": [e["tokens_per_second"] for e in events if "tokens_per_second" in e][-1:],
+        "score": scored.stdout.strip() or scored.stderr[-500:], "score_seconds": round(time.perf_counter() - began_scoring),
+        "log": (model.parent / "train.log").read_text()[-3_000:],
+    }  # fmt: skip
+
+
+def decode(model: Path, lines: int, device: str) -> dict[str, Any]:
+    """Sentences a second of the model's own test set, by beam and precision."""
+    test = ModelDirectory(model).read_heldout("test")
+    assert test
+    speeds = {}
+    for precision in ("fp32", "bf16"):
+        translator = load_translator(model, device, precision)
+        translator.translate(test[0][:8])
+        for beam in (1, 4):
+            began = time.perf_counter()
+            translator.translate(test[0][:lines], beam=beam)
+            speeds[f"{precision} beam {beam}"] = round(lines / (time.perf_counter() - began), 1)
+    return speeds
+
+
+def markdown(facts: dict[str, Any]) -> str:
+    rows = [
+        "| model | compiled | target tokens/s | utilisation | padding | micro-batches an update | memory | 100,000 updates |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, row in facts.items():
+        if isinstance(row, dict) and "paper_hours" in row:
+            model, compiled = name.rsplit(", ", 1)
+            memory = f"{row['memory_gib']:.1f} GiB" if row["memory_gib"] else ""
+            rows.append(
+                f"| {model}, {row['parameters']:,} parameters | {compiled} | {row['tokens_per_second']:,} | "
+                f"{row['utilisation']:.1%} | {row['padding']:.1%} | {row['micro_batches_per_update']} | {memory} | "
+                f"{row['paper_hours']:.2f} h |"
+            )
+    rest = {name: fact for name, fact in facts.items() if not (isinstance(fact, dict) and "paper_hours" in fact)}
+    return "\n".join(rows) + "\n\n" + "\n".join(f"- {name}: {fact}" for name, fact in rest.items()) + "\n"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("data")
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--miniature", action="store_true")
+    given = parser.parse_args(arguments)
+    out, small = given.out.resolve(), given.miniature
+    data = given.data if given.data == "demo" else str(Path(given.data).resolve())
+    device = devices.find_device("cpu" if small else "cuda")
+    report = Report(out)
+    report.add("machine", lambda: machine(device))
+    if not small:
+        report.add("tests that need CUDA", cuda_tests)
+    peak = report.facts["machine"]["peak"]
+    sizes = {"layers": 1, "d_model": 32, "heads": 2, "d_ff": 64}
+    limits = {"tokens_per_update": 200, "vocab_size": 600} if small else {}
+    vocabulary, pairs = prepared(data, 500 if small else PAIRS, 600 if small else 37_000)
+    for name in ("base", "big"):
+        model = PRESETS[name].model.model_copy(update=sizes if small else {})
+        config = PRESETS[name].training.model_copy(update=limits)
+        for compiled, fewest in (
+            (False, FEWEST[1]),
+            *((True, fewest) for fewest in FEWEST[: 3 if name == "base" else 1]),
+        ):
+            if small and compiled:
+                continue  # the compiler takes longer than all the rest
+            label = f"{name} ({fewest:,}), {'yes' if compiled else 'no'}"
+            report.add(
+                label,
+                lambda m=model, c=config, k=compiled, f=fewest: speed(  # type: ignore[misc]
+                    m, c, vocabulary, pairs, device, k, peak, 0.2 if small else 6, f
+                ),
+            )
+    # The warm-up is shorter than the paper's, so that two minutes see the rate come down again.
+    recipe: dict[str, Any] = {"steps": 100_000, "warmup": 1_500, "validate_every": 1_500, "average": 2}
+    if small:
+        recipe = limits | {"steps": 4, "warmup": 2, "validate_every": 2, "average": 1, "device": "cpu"}
+    model = out / "model"
+    report.add("training", lambda: train(data, model, recipe, "demo" if small else "base", 20 if small else 120))
+    report.add("sentences/s", lambda: decode(model, 8 if small else 1_000, device.type))
+    print((out / "gpu.md").read_text())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""What is held out: just the sources of the smallest digests, found without holding them all."""
+
+import hashlib
+import heapq
+import random
+from pathlib import Path
+
+import pytest
+
+from nmt.data import holdout
+from nmt.data.holdout import hold_out
+from nmt.data.splits import Pair, Reader
+from nmt.lines import is_blank
+
+
+def by_definition(pairs: list[Pair], splits: list[str]) -> tuple[dict[str, list[Pair]], frozenset[str]]:
+    """The held-out pairs and sources, with all digests in memory."""
+    digests = {
+        hashlib.blake2b(source.encode(), digest_size=12).digest(): source
+        for source, target in pairs
+        if not (is_blank(source) or is_blank(target))
+    }
+    wanted = min(holdout.MOST, len(pairs) // 20) * len(splits)
+    chosen = [digests[digest] for digest in heapq.nsmallest(min(wanted, len(digests) // 2), digests)]
+    share = len(chosen) // len(splits)
+    held: dict[str, list[Pair]] = {}
+    for number, split in enumerate(splits):
+        waiting = set(chosen[number * share : (number + 1) * share])
+        held[split] = []
+        for source, target in pairs:
+            if source in waiting and not is_blank(target):
+                waiting.remove(source)
+                held[split].append((source, target))
+    return held, frozenset(chosen)
+
+
+@pytest.mark.parametrize("splits", [["valid"], ["test"], ["valid", "test"]])
+@pytest.mark.parametrize("sources", [0, 1, 2, 7, 60, 199, 200, 500, 3_000])
+@pytest.mark.parametrize("most", [10, 1_000])
+def test_as_by_definition(monkeypatch: pytest.MonkeyPatch, splits: list[str], sources: int, most: int) -> None:
+    """Many or few different sources, blank sides among them: the same pairs in the same order, the same sources gone."""
+    monkeypatch.setattr(holdout, "MOST", most)
+    draw = random.Random(sources)
+    pairs = [
+        (f"source {draw.randrange(sources)}" if sources else "", draw.choice(["", "\u200b", "x", "y", f"{number}"]))
+        for number in range(2_000)
+    ]
+    held = hold_out(Reader(pairs.__iter__, (), ""), splits)
+    assert held is not None
+    assert (held.pairs, held.sources) == by_definition(pairs, splits)
+    rest = list(held.rest_of(Reader(pairs.__iter__, (), "")).read())
+    assert rest == [pair for pair in pairs if pair[0] not in held.sources]
+
+
+def test_few_pairs_are_held_however_many_pass() -> None:
+    """Of 30,000 different pairs, no more than twice those wanted are ever held."""
+    smallest = holdout._Smallest(100)
+    for number in range(30_000):
+        smallest.add(number, (str(number), ""))
+        assert len(smallest.pairs) == len(smallest.heap) <= 100
+    assert len(smallest.sorted()) == 100
+
+
+def test_below_a_thousand_none_is_held_out(tmp_path: Path) -> None:
+    """999 pairs are too few, 1,000 are not."""
+    pairs = [(str(number), str(number)) for number in range(1_000)]
+    assert hold_out(Reader(pairs[:-1].__iter__, (), ""), ["test"]) is None
+    assert hold_out(Reader(pairs.__iter__, (), ""), ["test"]) is not None

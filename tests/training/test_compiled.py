@@ -1,0 +1,89 @@
+"""Compiled layers train as the others do, are compiled once for all shapes, and are out of the way in validation."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from torch._dynamo.utils import counters
+
+from nmt.config import ModelConfig, TrainingConfig
+from nmt.data.batching import Plan
+from nmt.data.vocabulary import Vocabulary
+from nmt.model.transformer import Transformer
+from nmt.training.ranks import Ranks
+from nmt.training.trainer import Trainer
+from nmt.validation import Validator
+from tests.training.test_trainer import CPU, random_pairs
+
+pytestmark = pytest.mark.slow
+
+MODEL = ModelConfig(layers=3, d_model=32, heads=4, d_ff=64, dropout=0.0)
+KINDS = 3  # of what is compiled: encoder layer, decoder layer, loss
+# Few rows and many, short and long sides, sides as long as the other or as the rows are many, and at last a single row.
+UPDATES = [
+    np.arange(start, end) for start, end in ((0, 9), (9, 11), (11, 40), (40, 43), (43, 60), (0, 60), (7, 8), (9, 10))
+]
+
+
+@dataclass
+class Trained:
+    trainer: Trainer
+    losses: list[float]  # of the updates, summed up
+
+
+def train(vocabulary: Vocabulary, compiled: bool) -> Trained:
+    """Micro-batches of many shapes."""
+    config = TrainingConfig(warmup=10, tokens_per_update=200, micro_batch_tokens=100)
+    torch.manual_seed(1)
+    model, plan = Transformer(MODEL, len(vocabulary)), Plan(random_pairs(60), 200, 1)
+    trained = Trained(Trainer(model, plan, config, CPU, "fp32", compiled=compiled), [])
+    for pairs in UPDATES:
+        trained.trainer.update(pairs)
+        trained.losses.append(trained.trainer.progress.loss)
+    return trained
+
+
+@pytest.fixture(scope="module")
+def eager(vocabulary: Vocabulary) -> Trained:
+    return train(vocabulary, compiled=False)
+
+
+@pytest.fixture(scope="module")
+def compiled(vocabulary: Vocabulary) -> Trained:
+    torch._dynamo.reset()
+    counters.clear()
+    return train(vocabulary, compiled=True)
+
+
+def test_compiled_training_is_the_same_training(eager: Trained, compiled: Trained) -> None:
+    assert compiled.losses == pytest.approx(eager.losses, rel=1e-5)
+    assert compiled.trainer.model.state_dict().keys() == eager.trainer.model.state_dict().keys()
+
+
+def test_each_kind_is_compiled_whole_and_once_for_all_shapes(compiled: Trained) -> None:
+    """And once more for a single row, which PyTorch treats by itself; whatever the layer."""
+    shapes = {
+        (batch.source.shape, batch.target_in.shape)
+        for pairs in UPDATES
+        for batch in compiled.trainer.cut(pairs).batches
+    }
+    assert len(shapes) >= 10
+    assert not counters["graph_break"]
+    assert not counters["recompile_limit"]
+    assert counters["stats"]["unique_graphs"] <= 2 * KINDS
+
+
+def test_validation_goes_around_what_is_compiled(
+    compiled: Trained, vocabulary: Vocabulary, demo_pairs: list[tuple[str, str]]
+) -> None:
+    """It finds what it finds of the same weights in a model never compiled, and compiles nothing; training goes on."""
+    source, reference = zip(*demo_pairs[:5], strict=True)
+    trainer = compiled.trainer
+    validator = Validator("valid", list(source), list(reference), vocabulary, trainer.config, "fp32")
+    plain = Transformer(MODEL, len(vocabulary))
+    plain.load_state_dict(trainer.model.state_dict())
+    graphs = counters["stats"]["unique_graphs"]
+    assert validator.validate(trainer.model, 100, Ranks()) == validator.validate(plain, 100, Ranks())
+    trainer.update(UPDATES[0])
+    assert counters["stats"]["unique_graphs"] == graphs

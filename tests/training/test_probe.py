@@ -1,0 +1,102 @@
+"""How much a GPU takes at once, found by doubling: here a GPU that is made up, of so many bytes a token."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from nmt.data.batching import Batch
+from nmt.training import probe
+from nmt.training.probe import FULL, LEAST, find_micro_batch
+from nmt.training.trainer import Trainer
+from tests.training.test_trainer import random_pairs, trainer_for
+
+Gpu = Callable[[float], list[int]]
+
+
+@pytest.fixture
+def trainer() -> Trainer:
+    return trainer_for(random_pairs(10))
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch, trainer: Trainer) -> Gpu:
+    """A GPU on which, beside Adam's moments, a micro-batch of so many tokens just fits; returns the sizes tried on it."""
+
+    def of(fitting: float) -> list[int]:
+        tried: list[int] = []
+
+        def peak(_: Trainer, tokens: int) -> float:
+            tried.append(tokens)
+            return 1_000.0 * tokens
+
+        room = (1_000 * fitting + 8 * trainer.model.count_parameters()) / FULL
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (0.75 * room, 2 * room))
+        monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 0.25 * room)  # by PyTorch, and free to use
+        monkeypatch.setattr(probe, "_peak", peak)
+        return tried
+
+    return of
+
+
+@pytest.mark.parametrize("fitting", [2.5, 5, 9.9])
+def test_the_largest_doubling_that_fits_is_found(trainer: Trainer, gpu: Gpu, fitting: float) -> None:
+    """The size found fits, and twice as much does not."""
+    tried = gpu(fitting * LEAST)
+    found = find_micro_batch(trainer, 1_000_000)
+    assert found <= fitting * LEAST < 2 * found
+    assert tried == [LEAST * 2**i for i in range(1, len(tried) + 1)]
+    assert tried[-1] == 2 * found, "nothing is tried beyond the first size that does not fit"
+
+
+@pytest.mark.parametrize("most", [100, LEAST, 3 * LEAST, 4 * LEAST])
+def test_no_more_is_taken_than_is_of_use(trainer: Trainer, gpu: Gpu, most: int) -> None:
+    gpu(1_000 * LEAST)
+    assert find_micro_batch(trainer, most) == most
+
+
+def test_a_gpu_for_which_the_least_is_too_much_is_left_to_halving(trainer: Trainer, gpu: Gpu) -> None:
+    gpu(LEAST / 2)
+    assert find_micro_batch(trainer, 100_000) == LEAST
+
+
+def test_trying_leaves_everything_as_it_was(trainer: Trainer, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights, moments, progress, and no gradient; each trial was a micro-batch of its size with no padding in it."""
+    peak, accumulate, batches = probe._peak, trainer.accumulate, list[Batch]()
+    gpu(1_000 * LEAST)
+    monkeypatch.setattr(probe, "_peak", peak)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda _: None)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: 1_000 * batches[-1].source.numel())
+
+    def noted(batch: Batch, tokens: int) -> torch.Tensor:
+        batches.append(batch)
+        return accumulate(batch, tokens)
+
+    monkeypatch.setattr(trainer, "accumulate", noted)
+    weights = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
+    progress = repr(trainer.progress)
+    assert find_micro_batch(trainer, 4 * LEAST) == 4 * LEAST
+    assert [batch.source.numel() for batch in batches] == [2 * LEAST, 4 * LEAST]
+    assert all(batch.cells == batch.tokens for batch in batches)
+    assert all(torch.equal(weights[name], tensor) for name, tensor in trainer.model.state_dict().items())
+    assert repr(trainer.progress) == progress
+    assert trainer.optimizer.state == {}
+    assert all(parameter.grad is None for parameter in trainer.model.parameters())
+
+
+def test_memory_that_runs_out_is_a_size_that_does_not_fit(
+    trainer: Trainer, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peak = probe._peak
+    gpu(1_000 * LEAST)
+    monkeypatch.setattr(probe, "_peak", peak)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda _: None)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: 0)
+
+    def small(batch: Batch, tokens: int) -> torch.Tensor:
+        if batch.source.numel() > 4 * LEAST:
+            raise torch.OutOfMemoryError
+        return torch.zeros(())
+
+    monkeypatch.setattr(trainer, "accumulate", small)
+    assert find_micro_batch(trainer, 1_000_000) == 4 * LEAST

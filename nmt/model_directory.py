@@ -89,6 +89,8 @@ class ModelDirectory:
                 raise UsageError(
                     f"{self.path}: another run is training here; wait for it, or name another --model"
                 ) from None
+            for path in self.files():  # what a sudden end left half written
+                path.with_name(path.name + ".part").unlink(missing_ok=True)
             try:
                 yield
             finally:

@@ -212,7 +212,7 @@ class _Run:
 def _signals(reporter: Reporter, ranks: Ranks) -> Iterator[list[int]]:
     """Signals that asked the run to stop, noted so that an update can be finished. A second one stops at once.
 
-    Not under torchrun, which passes on what the terminal has sent already, and ends a rank that takes longer than it likes.
+    Not under torchrun, which may send it more than once, and by itself ends a rank that takes longer than it likes.
     """
     noted: list[int] = []
 

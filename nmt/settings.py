@@ -282,7 +282,6 @@ def describe_data(corpus: Corpus) -> dict[str, Any]:
 def _clear(directory: ModelDirectory) -> None:
     """Delete a run's own files, and nothing else."""
     for path in directory.files():
-        path.with_name(path.name + ".part").unlink(missing_ok=True)
         if path.is_dir():
             shutil.rmtree(path)
         else:

@@ -84,20 +84,29 @@ class Validator:
             mine: _Part | str = self._part(model, tokens, ranks)
         except Exception as error:  # out of memory, say; the other ranks must not wait for this one's lines
             mine = f"{type(error).__name__}: {error}"
-        smoothed = nll = 0.0
-        hypotheses = [""] * len(self.source)
-        for rank, part in enumerate(ranks.gather(mine)):
+        parts = []
+        for part in ranks.gather(mine):
             if isinstance(part, str):
                 raise NmtError(part)
-            smoothed, nll = smoothed + part[0], nll + part[1]
-            hypotheses[rank :: ranks.count] = part[2]
+            parts.append(part)
+        try:
+            return self._whole(parts)
+        except Exception as error:
+            raise NmtError(f"{type(error).__name__}: {error}") from None
+
+    def _whole(self, parts: list[_Part]) -> Validation:
+        hypotheses = [""] * len(self.source)
+        for rank, (_, _, translations) in enumerate(parts):
+            hypotheses[rank :: len(parts)] = translations
         count = int(self.plan.targets.sum())
+        smoothed = sum(smoothed for smoothed, _, _ in parts) / count
+        nll = sum(nll for _, nll, _ in parts) / count
         score = scoring.bleu(hypotheses, [self.reference])
         [(_, most)] = Counter(hypotheses).most_common(1)
         return Validation(
-            smoothed / count,
-            nll / count,
-            math.exp(min(nll / count, 700)),
+            smoothed,
+            nll,
+            math.exp(min(nll, 700)),
             score.value,
             score.signature,
             score.lines,

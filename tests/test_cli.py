@@ -17,9 +17,9 @@ from tests.conftest import Nmt, call, refusal
 HEAVY = ("torch", "datasets", "sacrebleu", "sentencepiece", "numpy")
 COMMANDS = ("train", "translate", "score")
 OPTIONS = """
---average --batch-tokens --beam --config --data --device --dropout --help --install-completion --length-penalty --lowercase
---micro-batch-tokens --model --norm --output --precision --preset --quiet --reference --restart --seed --show-completion
---source --steps --target --tokens-per-update --validate-every --version --vocab-size
+--average --batch-tokens --beam --config --data --device --dropout --from --help --install-completion --length-penalty
+--lowercase --micro-batch-tokens --model --norm --output --patience --precision --preset --quiet --reference --restart --seed
+--show-completion --source --steps --target --tokens-per-update --validate-every --version --vocab-size
 """
 
 

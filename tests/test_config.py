@@ -150,8 +150,9 @@ def test_an_unknown_preset_names_the_nearest_and_all() -> None:
 
 
 def test_the_preset_follows_the_number_of_pairs() -> None:
-    """Other data gets the small recipe below a million pairs and the paper's from there."""
-    assert [preset_for(pairs) for pairs in (1, 99_999, 999_999, 1_000_000)] == ["tiny", "tiny", "tiny", "base"]
+    """Other data gets the tiny recipe below 100,000 pairs, the small one below a million, the paper's from there."""
+    sizes = (1, 99_999, 100_000, 999_999, 1_000_000)
+    assert [preset_for(pairs) for pairs in sizes] == ["tiny", "tiny", "small", "small", "base"]
 
 
 def test_settings_cannot_be_changed() -> None:

@@ -72,7 +72,7 @@ def test_nothing_waits_for_the_device_within_an_update() -> None:
 
 def test_memory_that_runs_out_halves_the_micro_batches() -> None:
     """Real allocations that fail, in an update that would not fit: the loss is that of smaller micro-batches."""
-    settings = {"tokens_per_update": 200_000, "micro_batch_tokens": 200_000}
+    settings: dict[str, Any] = {"tokens_per_update": 200_000, "micro_batch_tokens": 200_000}
     pairs = np.arange(400).repeat(30)
     small = trainer_on("cuda", **settings | {"micro_batch_tokens": 25_000})
     small.update(pairs)

@@ -43,11 +43,14 @@ def test_every_command_runs_in_order(tmp_path: Path, demo_pairs: list[tuple[str,
     write_corpus(tmp_path / "multi30k", train=demo_pairs[:400], valid=demo_pairs[400:420], test=demo_pairs[420:440])
     (tmp_path / "letter.txt").write_text("".join(f"{source}\n" for source, _ in demo_pairs[:5]), encoding="utf-8")
     (tmp_path / "reference.txt").write_text("".join(f"{target}\n" for _, target in demo_pairs[:5]), encoding="utf-8")
+    rows = [f"{target}\t{source}\n" for source, target in demo_pairs[500:540]]
+    (tmp_path / "letters.tsv").write_text("".join(["de\ten\n", *rows]), encoding="utf-8")
     (tmp_path / "small.toml").write_text(SMALL)
     (tmp_path / "bin").mkdir()
-    shim = tmp_path / "bin" / "nmt"
-    shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m nmt "$@"\n')
-    shim.chmod(0o755)
+    for name, module in (("nmt", "nmt"), ("torchrun", "torch.distributed.run")):
+        shim = tmp_path / "bin" / name
+        shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m {module} "$@"\n')
+        shim.chmod(0o755)
     environment = os.environ | {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
     lines = commands()
     assert len(lines) >= 10
@@ -112,6 +115,7 @@ def test_every_file_named_is_there() -> None:
 def test_presets_and_options_named_exist() -> None:
     """No option or preset in the README that the tool does not have."""
     options = {option for command in get_command(app).commands.values() for p in command.params for option in p.opts}  # type: ignore[attr-defined]
-    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README)) - {"--install-completion", "--help"}
+    torchruns = {"--standalone", "--nproc-per-node", "--nnodes", "--rdzv-backend", "--rdzv-endpoint", "--max-restarts"}
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README)) - {"--install-completion", "--help"} - torchruns
     assert named <= options
     assert all(f"`{preset}`" in README for preset in PRESETS)

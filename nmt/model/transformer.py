@@ -129,7 +129,7 @@ class DecoderLayer(nn.Module):
             if cache is not None:
                 key, value = cache.update(layer, key, value)
             # A single new position may see all before it; several at once must not see their future.
-            return self.self_attention(query, key, value, causal=x.size(1) > 1)
+            return self.self_attention(query, key, value, causal=cache is None or x.size(1) > 1)
 
         def attend_to_source(x: Tensor) -> Tensor:
             # [N, T, D] -> [B, beam * T, D]: all hypotheses of a sentence ask its one copy of keys and values.

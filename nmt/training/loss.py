@@ -16,25 +16,35 @@ def loss(states: Tensor, matrix: Tensor, targets: Tensor, smoothing: float = 0.0
     al. 2016; a perfect model's loss is then above 0). Padded targets count nothing. With smoothing 0 it is the plain
     negative log-likelihood, the one that perplexity is made of.
 
+    The mean over v of -log p(v) is the target's own -log p(v) plus its logit minus the mean logit. Those two logits are
+    products with a row of the matrix and with its mean row, so smoothing needs no further pass over all logits [B, T, V].
+
     states [B, T, D], matrix [V, D] (the shared embedding: there is no output bias), targets [B, T] -> a scalar.
     """
-    if states.is_cuda and CHUNKED:
-        return chunked_loss(states, matrix, targets, smoothing)
-    logits = F.linear(states, matrix).flatten(0, 1)
-    return F.cross_entropy(logits, targets.flatten(), ignore_index=PAD, label_smoothing=smoothing, reduction="sum")
-
-
-def chunked_loss(states: Tensor, matrix: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-    """The same number, without ever holding all logits [B, T, V]: on a GPU they are most of a micro-batch's memory.
-
-    PyTorch's chunked kernel knows no smoothing, but smoothing needs no kernel. The mean over v of -log p(v) is the
-    target's own -log p plus (target's logit - mean logit), and a mean logit is a product with the matrix's mean row.
-    """
     states, targets = states.flatten(0, 1), targets.flatten()
-    options = torch.nn.LinearCrossEntropyOptions()
-    plain = F.linear_cross_entropy(states, matrix, targets, ignore_index=PAD, reduction="sum", options=options)
+    plain = (chunked_likelihood if states.is_cuda and CHUNKED else likelihood)(states, matrix, targets)
     if smoothing == 0:
         return plain
     above_mean = F.embedding(targets, matrix) - matrix.mean(0)
     real = (targets != PAD).unsqueeze(1)
     return plain + smoothing * (states * above_mean * real).sum()
+
+
+def likelihood(states: Tensor, matrix: Tensor, targets: Tensor) -> Tensor:
+    """The sum of -log p(target) over real targets: [N, D], [V, D], [N] -> a scalar."""
+    return F.cross_entropy(F.linear(states, matrix), targets, ignore_index=PAD, reduction="sum")
+
+
+def chunked_likelihood(states: Tensor, matrix: Tensor, targets: Tensor) -> Tensor:
+    """The same, without ever holding all logits [N, V], which are most of what a micro-batch takes of a GPU's memory.
+
+    The kernel does not know autocast: it computes in what it is given, and its own sum would too.
+    """
+    device, dtype = states.device.type, matrix.dtype
+    if torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
+    options = torch.nn.LinearCrossEntropyOptions()
+    each = F.linear_cross_entropy(
+        states.to(dtype), matrix.to(dtype), targets, ignore_index=PAD, reduction="none", options=options
+    )
+    return each.sum(dtype=matrix.dtype)

@@ -17,8 +17,8 @@ def find_micro_batch(trainer: Trainer, most: int) -> int:
     Leaves weights, moments and progress as they were. A size that proves too large after all is halved while training.
     """
     free, _ = torch.cuda.mem_get_info(trainer.device)
-    moments = 8 * trainer.model.count_parameters()  # bytes that Adam is still to take
-    room = FULL * (free + torch.cuda.memory_reserved(trainer.device)) - moments
+    later = 8 if trainer.ranks.count == 1 else 12  # bytes a parameter for Adam's moments, and for sums over ranks
+    room = FULL * (free + torch.cuda.memory_reserved(trainer.device)) - later * trainer.model.count_parameters()
     size = LEAST
     while size < most and _peak(trainer, 2 * size) < room:
         size *= 2

@@ -4,8 +4,10 @@ Alone, a process is the only rank and nothing is sent. All ranks hold the same w
 checkpoint, and take every step with the same summed gradient, so that only rank 0 needs to write anything.
 """
 
+import io
 import os
 import pickle
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,8 +24,9 @@ from nmt.errors import NmtError, UsageError
 
 Made = TypeVar("Made")
 
-COLLECTIVE = timedelta(minutes=5)  # how far apart ranks may come to a common point; a dead one is noticed at once
-PREPARATION = timedelta(days=7)  # what rank 0 does while the others wait has no limit of its own
+COLLECTIVE = timedelta(minutes=10)  # how far apart ranks may come to a common point; a dead one is noticed at once
+MEETING = timedelta(minutes=10)  # for all machines to be started
+POLL = 0.1  # seconds between two looks at whether what one waits for is made, which may take hours
 
 
 @dataclass
@@ -32,8 +35,9 @@ class Ranks:
 
     count: int = 1
     rank: int = 0
-    on_machine: int = 0  # this rank's number among those of its machine ...
-    machine: str = "0"  # ... and that machine's name
+    on_machine: int = 0  # this rank's number among those of its machine
+    machine: int = 0  # that machine's number ...
+    machines: int = 1  # ... among so many
     store: Any = None  # what torchrun keeps for all of them
     questions: int = 0  # asked of the store so far: all ranks ask the same ones in the same order
 
@@ -43,16 +47,15 @@ class Ranks:
 
         Raises UsageError where a machine has fewer GPUs than ranks, NmtError where they do not find each other.
         """
-        count = int(os.environ.get("WORLD_SIZE", "1"))
-        if count == 1:
+        if not dist.is_torchelastic_launched() or (count := int(os.environ["WORLD_SIZE"])) == 1:
             return cls()
-        on_machine = int(os.environ.get("LOCAL_RANK", "0"))
+        on_machine = int(os.environ["LOCAL_RANK"])
         if device.type == "cuda":
             if (gpus := torch.cuda.device_count()) <= on_machine:
                 raise UsageError(f"torchrun started a process for GPU {on_machine} of a machine that has {gpus}")
             torch.cuda.set_device(on_machine)
         with _others_missed():
-            store, rank, _ = next(rendezvous("env://", timeout=PREPARATION))
+            store, rank, _ = next(rendezvous("env://", timeout=MEETING))
             dist.init_process_group(
                 "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
                 store=PrefixStore("group", store),
@@ -60,7 +63,8 @@ class Ranks:
                 world_size=count,
                 timeout=COLLECTIVE,
             )
-        return cls(count, rank, on_machine, os.environ.get("GROUP_RANK", "0"), PrefixStore("nmt", store))
+        machine, machines = int(os.environ["GROUP_RANK"]), int(os.environ["GROUP_WORLD_SIZE"])
+        return cls(count, rank, on_machine, machine, machines, PrefixStore("nmt", store))
 
     @property
     def first(self) -> bool:
@@ -72,23 +76,28 @@ class Ranks:
         if self.store is None:
             return make()
         self.questions += 1
-        key = f"{self.questions}/{self.machine if each_machine else ''}"
+        makers = range(self.machines) if each_machine else range(1)
+        mine = self.machine if each_machine else 0
         if (self.on_machine if each_machine else self.rank) == 0:
-            made = make()
-            self.store.set(key, pickle.dumps(made))
-            return made
+            self.store.set(f"{self.questions}/{mine}", pickle.dumps(make()))
         with _others_missed():
-            self.store.wait([key], PREPARATION)
-            return pickle.loads(self.store.get(key))
+            # For all of them, so that ranks meet again. The store's own waiting would not heed signals.
+            while not self.store.check([f"{self.questions}/{maker}" for maker in makers]):
+                time.sleep(POLL)
+            return pickle.loads(self.store.get(f"{self.questions}/{mine}"))
 
     def hand_out(self, item: Made) -> Made:
         """Rank 0's item, however large, on every rank."""
         if self.count == 1:
             return item
-        items = [item]
+        written = io.BytesIO()
+        if self.first:
+            torch.save(item, written)
+        items = [written.getvalue()]
         with _others_missed():
             dist.broadcast_object_list(items, device=torch.device("cpu"))
-        return items[0]
+        # Onto the CPU: tensors would else go back to where they come from, rank 0's GPU.
+        return torch.load(io.BytesIO(items[0]), map_location="cpu", weights_only=False)
 
     def sum(self, tensors: Sequence[Tensor]) -> None:
         """Replace each tensor by its sum over the ranks: one all-reduce of them all, the same to the last bit everywhere."""
@@ -129,5 +138,5 @@ def _others_missed() -> Iterator[None]:
     """A rank that is gone has told its own reason; the others need not add pages of the network's."""
     try:
         yield
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:
         raise NmtError(f"another rank is gone, and the run with it ({str(error).partition(chr(10))[0]})") from None

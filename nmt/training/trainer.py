@@ -207,9 +207,11 @@ class Trainer:
     def _halve(self) -> None:
         progress = self.progress
         if progress.micro_batch_tokens < 2 * SMALLEST:
-            raise NmtError(
+            error = NmtError(
                 f"out of memory with micro-batches of {progress.micro_batch_tokens} tokens; a smaller model needs less"
             )
+            error.everywhere = True
+            raise error
         self.optimizer.zero_grad(set_to_none=True)
         if self.device.type == "cuda":
             torch.cuda.empty_cache()

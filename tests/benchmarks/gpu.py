@@ -38,6 +38,7 @@ from nmt.data.vocabulary import Vocabulary, learn
 from nmt.model.transformer import Transformer
 from nmt.model_directory import ModelDirectory
 from nmt.training import trainer as training
+from nmt.training.ahead import ahead
 from nmt.training.probe import find_micro_batch
 from nmt.training.trainer import Trainer
 from nmt.translation.loading import load_translator
@@ -135,7 +136,7 @@ def speed(
                 torch.cuda.reset_peak_memory_stats(device)
             progress, before, began = trainer.progress, trainer.progress.target_tokens, time.perf_counter()
             tokens, cells, done = progress.tokens, progress.cells, progress.update
-            shares = training.ahead((update for _, update in updates), trainer.cut)
+            shares = ahead((update for _, update in updates), trainer.cut)
             batches = []
             for update, share in shares:
                 trainer.update(update, share)

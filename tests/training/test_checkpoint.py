@@ -147,7 +147,8 @@ def test_torn_newest_checkpoint_falls_back_to_the_one_before_and_says_so(tmp_pat
     progress, faults = checkpoint.resume(tmp_path, model, optimizer)
     assert progress == Progress(1)
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
-    assert len(faults) == 1 and str(torn) in faults[0]
+    assert len(faults) == 1
+    assert str(torn) in faults[0]
     assert checkpoint.saved(tmp_path) == [1], "the damaged one is out of the way"
     checkpoint.tidy(tmp_path, Progress(2, validations=[(1, None)]), 2)
     assert [path.name for path in tmp_path.iterdir()] == ["step-000001"]

@@ -191,7 +191,7 @@ def alone() -> Found:
 def assert_close(found: dict[str, Tensor], expected: dict[str, Tensor], atol: float = 1e-12) -> None:
     assert found.keys() == expected.keys()
     for name, tensor in expected.items():
-        torch.testing.assert_close(found[name], tensor, rtol=1e-9, atol=atol, msg=lambda text, name=name: name + text)
+        torch.testing.assert_close(found[name], tensor, rtol=1e-9, atol=atol)
 
 
 def assert_weights_close(found: Found, expected: Found) -> None:

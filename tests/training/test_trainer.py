@@ -118,7 +118,8 @@ def test_resumed_run_is_the_same_run_bit_for_bit(tmp_path: Path, stop_after: int
     assert first.progress.update == stop_after
     second = trainer_for(pairs, **settings)
     progress, torn = checkpoint.resume(tmp_path / "resumed", second.model, second.optimizer)
-    assert progress and not torn
+    assert progress
+    assert not torn
     second.begin(progress)
     second_log = run(second, tmp_path / "resumed")
 

@@ -21,9 +21,9 @@ def attention(
     """softmax(Q K^T / sqrt(K)) V (paper, equation 1): [B, H, T, K], [B, H, S, K] twice -> [B, H, T, K].
 
     `mask` is True where a key may be seen, and broadcasts to [B, H, T, S]; `causal` hides the keys after each query. The
-    fused kernel serves wherever it is the faster one; on a CPU in bf16 it is not.
+    fused kernel serves wherever it is the faster one; on a CPU in bf16 it is not, and its dropout is not ours.
     """
-    if query.dtype == torch.bfloat16 and query.device.type == "cpu":
+    if query.device.type == "cpu" and (query.dtype == torch.bfloat16 or p_dropout > 0):
         return dropout(attention_weights(query, key, mask, causal), p_dropout) @ value
     return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal, dropout_p=p_dropout)
 

@@ -5,9 +5,25 @@ them as four 16-bit thresholds is several times faster and changes nothing else:
 the scale uses the probability that was really drawn with.
 """
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+_thread = threading.local()
+
+
+@contextmanager
+def drawn_from(seed: int) -> Iterator[None]:
+    """Within, this thread's dropout on a CPU is drawn from this seed, whatever other threads draw."""
+    _thread.generator = torch.Generator().manual_seed(seed)
+    try:
+        yield
+    finally:
+        _thread.generator = None
 
 
 def dropout(x: Tensor, probability: float) -> Tensor:
@@ -17,7 +33,8 @@ def dropout(x: Tensor, probability: float) -> Tensor:
     if x.device.type != "cpu":
         return F.dropout(x, probability)
     threshold = round(probability * 65_536)
-    draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+    draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64)
+    draws.random_(-(2**63), None, generator=getattr(_thread, "generator", None))
     uniform = draws.view(torch.int16)[: x.numel()].view(x.shape)  # each of -32,768 to 32,767 equally likely
     kept = (uniform >= threshold - 32_768).to(x.dtype)
     return x * kept.mul_(65_536 / (65_536 - threshold))

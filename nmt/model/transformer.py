@@ -36,7 +36,7 @@ class Embedding(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(vocabulary_size, d_model))
         # The output projection would move the padding row, which nothing may depend on.
-        self.weight.register_post_accumulate_grad_hook(_clear_padding_gradient)
+        self.weight.register_hook(_without_padding)
         self.dropout = Dropout(p_dropout)
         self.register_buffer("positions", sinusoids(512, d_model), persistent=False)
 
@@ -197,6 +197,7 @@ class Transformer(nn.Module):
         return sum(parameter.numel() for parameter in self.parameters())
 
 
-def _clear_padding_gradient(weight: Tensor) -> None:
-    if weight.grad is not None:
-        weight.grad[PAD].zero_()
+def _without_padding(gradient: Tensor) -> Tensor:
+    gradient = gradient.clone()  # it may be another's too
+    gradient[PAD].zero_()
+    return gradient

@@ -35,7 +35,7 @@ def _peak(trainer: Trainer, tokens: int) -> float:
     target_in[:, 0], target_out[:, -1] = BOS, EOS
     torch.cuda.reset_peak_memory_stats(trainer.device)
     try:
-        trainer.accumulate(Batch(ids, target_in, target_out, 2 * ids.numel()), rows * LENGTH)
+        trainer.backward(Batch(ids, target_in, target_out, 2 * ids.numel()), rows * LENGTH)
     except torch.OutOfMemoryError:
         return float("inf")
     return torch.cuda.max_memory_allocated(trainer.device)

@@ -76,15 +76,17 @@ class Ranks:
         if self.store is None:
             return make()
         self.questions += 1
-        makers = range(self.machines) if each_machine else range(1)
-        mine = self.machine if each_machine else 0
+        makers = (
+            [f"{self.questions}/machine {n}" for n in range(self.machines)] if each_machine else [f"{self.questions}"]
+        )
+        mine = makers[self.machine if each_machine else 0]
         if (self.on_machine if each_machine else self.rank) == 0:
-            self.store.set(f"{self.questions}/{mine}", pickle.dumps(make()))
+            self.store.set(mine, pickle.dumps(make()))
         with _others_missed():
             # For all of them, so that ranks meet again. The store's own waiting would not heed signals.
-            while not self.store.check([f"{self.questions}/{maker}" for maker in makers]):
+            while not self.store.check(makers):
                 time.sleep(POLL)
-            return pickle.loads(self.store.get(f"{self.questions}/{mine}"))
+            return pickle.loads(self.store.get(mine))
 
     def hand_out(self, item: Made) -> Made:
         """Rank 0's item, however large, on every rank."""

@@ -9,8 +9,9 @@
         every so many updates: save, then validate
 
 Dividing by the update's tokens, not the micro-batch's, makes any cut into micro-batches and ranks the same update. Dropout is
-drawn from a seed made of (seed, update, rank), so that a resumed run needs no generator's state: its place in the plan says it
-all. On a GPU nothing in an update waits for the device, whose work is prepared ahead: the loss is read when it is logged.
+drawn from a seed made of (seed, update, rank, micro-batch), so that a resumed run needs no generator's state: its place in the
+plan says it all. On a CPU two micro-batches are computed side by side, see lanes.py. On a GPU nothing in an update waits for
+the device, whose work is prepared ahead: the loss is read when it is logged.
 """
 
 import math
@@ -26,9 +27,11 @@ from nmt.config import MICRO_BATCH, TrainingConfig
 from nmt.data.batching import Batch, Plan
 from nmt.devices import autocast
 from nmt.errors import NmtError
+from nmt.model.dropout import drawn_from
 from nmt.model.transformer import Transformer
 from nmt.training.ahead import ahead
 from nmt.training.checkpoint import Progress
+from nmt.training.lanes import Lanes
 from nmt.training.loss import loss
 from nmt.training.ranks import Ranks
 from nmt.training.schedule import learning_rate
@@ -75,6 +78,7 @@ class Trainer:
         """`compiled` has PyTorch compile the layers and the loss, which pays on a GPU."""
         self.model, self.plan, self.config, self.device, self.precision = model, plan, config, device, precision
         self.ranks = ranks or Ranks()
+        self.lanes = Lanes(device)
         self.optimizer = torch.optim.Adam(
             model.parameters(),
             lr=0.0,
@@ -165,36 +169,56 @@ class Trainer:
             self._read_loss()
 
     def cut(self, pairs: np.ndarray) -> Share:
-        """This rank's share of an update: of every micro-batch each so-manieth pair, so that all have the same to do."""
+        """This rank's share of an update: of every micro-batch each so-manieth pair, so that all have the same to do.
+
+        The largest micro-batch comes first: whether memory suffices is known at once, and lanes end together.
+        """
         size, ranks, on_gpu = self.progress.micro_batch_tokens, self.ranks, self.device.type == "cuda"
         fewest = {"fewest": FEWEST_ON_GPU * ranks.count} if on_gpu else {}
         cuts = self.plan.micro_batches(pairs, size * ranks.count, **fewest)
         mine = [cut[ranks.rank :: ranks.count] for cut in cuts if len(cut) > ranks.rank]
-        batches = map(self.plan.batch, mine)
-        return Share(size, [batch.pinned() for batch in batches] if on_gpu else list(batches))
+        batches = sorted(map(self.plan.batch, mine), key=lambda batch: batch.cells, reverse=True)
+        return Share(size, [batch.pinned() for batch in batches] if on_gpu else batches)
 
     def _gradient(self, share: Share, tokens: int) -> Tensor | None:
-        """Set the gradient of this rank's share and return its part of the loss, or None where memory ran out."""
-        seed = np.random.SeedSequence([self.config.seed, self.progress.update, self.ranks.rank])
-        torch.manual_seed(int(seed.generate_state(1, np.uint64)[0]))
+        """Set the gradient of this rank's share and return its part of the loss, or None where memory ran out.
+
+        Lanes may work side by side, but dropout and the order of sums are the same however many there are.
+        """
         self.model.train()
         self.optimizer.zero_grad(set_to_none=True)
+        torch.manual_seed(self._seed())  # for a GPU's dropout
         total = torch.zeros((), device=self.device)
+        summed: list[Tensor] = []
         try:
-            for batch in share.batches:
-                total += self.accumulate(batch.to(self.device), tokens)
+            for loss, gradients in self.lanes.map(
+                lambda part: self.backward(part[1], tokens, part[0]), enumerate(share.batches)
+            ):
+                total += loss
+                if summed:
+                    torch._foreach_add_(summed, gradients)
+                summed = summed or gradients
         except torch.OutOfMemoryError:
             return None
+        for weights, gradient in zip(self.model.parameters(), summed, strict=False):  # none of an empty share
+            weights.grad = gradient
         return total
 
-    def accumulate(self, batch: Batch, tokens: int) -> Tensor:
-        """Add the gradient of a micro-batch of an update with so many target tokens; returns its share of the loss."""
-        with autocast(self.device, self.precision):
+    def _seed(self, *more: int) -> int:
+        seeds = [self.config.seed, self.progress.update, self.ranks.rank, *more]
+        return int(np.random.SeedSequence(seeds).generate_state(1, np.uint64)[0])
+
+    def backward(self, batch: Batch, tokens: int, number: int = 0) -> tuple[Tensor, list[Tensor]]:
+        """One micro-batch, this rank's number so-and-so, of an update with so many target tokens.
+
+        Returns its share of the update's loss, and its gradient by each parameter.
+        """
+        batch = batch.to(self.device)
+        with drawn_from(self._seed(number)), autocast(self.device, self.precision):
             states = self.model.decode(batch.target_in, self.model.encode(batch.source))
             matrix, smoothing = self.model.embedding.weight, self.config.label_smoothing
             share = self.loss(states, matrix, batch.target_out, smoothing) / tokens
-        share.backward()
-        return share.detach()
+        return share.detach(), list(torch.autograd.grad(share, list(self.model.parameters())))
 
     def _sum_over_ranks(self, total: Tensor) -> None:
         """The whole update's gradient and loss on every rank."""

@@ -62,17 +62,17 @@ def test_a_gpu_for_which_the_least_is_too_much_is_left_to_halving(trainer: Train
 
 def test_trying_leaves_everything_as_it_was(trainer: Trainer, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights, moments, progress, and no gradient; each trial was a micro-batch of its size with no padding in it."""
-    peak, accumulate, batches = probe._peak, trainer.accumulate, list[Batch]()
+    peak, backward, batches = probe._peak, trainer.backward, list[Batch]()
     gpu(1_000 * LEAST)
     monkeypatch.setattr(probe, "_peak", peak)
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda _: None)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: 1_000 * batches[-1].source.numel())
 
-    def noted(batch: Batch, tokens: int) -> torch.Tensor:
+    def noted(batch: Batch, *place: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
         batches.append(batch)
-        return accumulate(batch, tokens)
+        return backward(batch, *place)
 
-    monkeypatch.setattr(trainer, "accumulate", noted)
+    monkeypatch.setattr(trainer, "backward", noted)
     weights = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
     progress = repr(trainer.progress)
     assert find_micro_batch(trainer, 4 * LEAST) == 4 * LEAST
@@ -93,10 +93,9 @@ def test_memory_that_runs_out_is_a_size_that_does_not_fit(
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda _: None)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: 0)
 
-    def small(batch: Batch, tokens: int) -> torch.Tensor:
+    def small(batch: Batch, *place: int) -> None:
         if batch.source.numel() > 4 * LEAST:
             raise torch.OutOfMemoryError
-        return torch.zeros(())
 
-    monkeypatch.setattr(trainer, "accumulate", small)
+    monkeypatch.setattr(trainer, "backward", small)
     assert find_micro_batch(trainer, 1_000_000) == 4 * LEAST

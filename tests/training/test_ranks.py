@@ -79,14 +79,14 @@ def run(trainer: Trainer, stop: Callable[[], bool] = lambda: False) -> Found:
 
 def short_of_memory(trainer: Trainer, fitting: int) -> Trainer:
     """On rank 1 alone; on the others memory never ends."""
-    accumulate = trainer.accumulate
+    backward = trainer.backward
 
-    def small(batch: Batch, tokens: int) -> Tensor:
+    def small(batch: Batch, *place: int) -> tuple[Tensor, list[Tensor]]:
         if trainer.ranks.rank == 1 and batch.source.numel() + batch.target_in.numel() > 2 * fitting:
             raise torch.OutOfMemoryError
-        return accumulate(batch, tokens)
+        return backward(batch, *place)
 
-    trainer.accumulate = small  # type: ignore[method-assign]
+    trainer.backward = small  # type: ignore[method-assign]
     return trainer
 
 
@@ -103,7 +103,7 @@ def messages(ranks: Ranks) -> Found:
     number, large = ranks.rank, bytes(range(256)) * 20_000
     summed = [torch.tensor(number + 1.0), torch.full((2, 3), 10.0**number), torch.zeros(0), torch.ones(5)]
     ranks.sum(summed)
-    pairs_of_ranks = replace(ranks, on_machine=number % 2, machine=str(number // 2))
+    pairs_of_ranks = replace(ranks, on_machine=number % 2, machine=number // 2, machines=(ranks.count + 1) // 2)
     return {
         "any": ranks.any(number == 1, False, True, number != 1),
         "shared": [ranks.share(lambda: ("first", number)), ranks.share(lambda: ("second", number))],

@@ -53,15 +53,12 @@ def trainer_for(pairs: PreparedPairs, model: ModelConfig = SMALL, size: int = 40
 
 
 def gradients(trainer: Trainer, cuts: list[list[int]]) -> dict[str, torch.Tensor]:
-    trainer.model.double().zero_grad()
+    """Of an update in these micro-batches, by parameter, in float64."""
+    trainer.model.double()
     tokens = trainer.plan.target_tokens(np.concatenate(cuts))
-    for cut in cuts:
-        trainer.accumulate(trainer.plan.batch(np.array(cut)), tokens)
-    return {
-        name: parameter.grad.clone()
-        for name, parameter in trainer.model.named_parameters()
-        if parameter.grad is not None
-    }
+    parts = [trainer.backward(trainer.plan.batch(np.array(cut)), tokens)[1] for cut in cuts]
+    summed = [sum(part, torch.zeros(())) for part in zip(*parts, strict=True)]
+    return dict(zip(dict(trainer.model.named_parameters()), summed, strict=True))
 
 
 def test_micro_batches_of_2_and_40_tokens_are_one_batch() -> None:
@@ -183,15 +180,15 @@ def test_out_of_memory_halves_the_micro_batches_and_loses_nothing(
     run(fitting, tmp_path / "fitting")
 
     halved = trainer_for(pairs, **settings, micro_batch_tokens=200)
-    accumulate, failed = halved.accumulate, []
+    backward, failed = halved.backward, []
 
-    def small(batch: Batch, tokens: int) -> torch.Tensor:
+    def small(batch: Batch, *place: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
         if batch.target_in.numel() > 60:
             failed.append(batch)
             raise torch.OutOfMemoryError
-        return accumulate(batch, tokens)
+        return backward(batch, *place)
 
-    monkeypatch.setattr(halved, "accumulate", small)
+    monkeypatch.setattr(halved, "backward", small)
     run(halved, tmp_path / "halved")
     assert len(failed) == 2, "once with 200 tokens, once with 100, and never again"
     assert halved.progress == fitting.progress
@@ -202,13 +199,40 @@ def test_out_of_memory_halves_the_micro_batches_and_loses_nothing(
     assert state["micro_batch_tokens"] == 50, "so that a resumed run need not find out again"
 
 
+def test_lanes_side_by_side_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads at once, dropout on, attention's too: the weights of one lane, to the last bit, and of any other try."""
+    pairs = random_pairs(120)
+    model = SMALL.model_copy(update={"attention_dropout": 0.1, "relu_dropout": 0.1})
+
+    def weights(threads: int) -> dict[str, torch.Tensor]:
+        monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+        trainer = trainer_for(pairs, model, tokens_per_update=400, micro_batch_tokens=60)
+        assert trainer.lanes.count == threads
+        for update in trainer.plan.epoch(0) * 3:
+            trainer.update(update)
+        return trainer.model.state_dict()
+
+    one, two, again = weights(1), weights(2), weights(2)
+    for name, tensor in one.items():
+        assert torch.equal(two[name], tensor), name
+        assert torch.equal(again[name], tensor), name
+
+
+def test_padding_row_never_moves() -> None:
+    """It is the output's too, whose gradient would move it."""
+    trainer = trainer_for(random_pairs(60), micro_batch_tokens=100)
+    for update in trainer.plan.epoch(0) * 3:
+        trainer.update(update)
+    assert trainer.model.embedding.weight[0].abs().max() == 0
+
+
 def test_memory_that_is_never_enough_ends_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = trainer_for(random_pairs(60), steps=12, micro_batch_tokens=1_000)
 
-    def none(batch: Batch, tokens: int) -> torch.Tensor:
+    def none(*_: object) -> None:
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(trainer, "accumulate", none)
+    monkeypatch.setattr(trainer, "backward", none)
     with pytest.raises(NmtError, match="smaller model"):
         run(trainer, tmp_path)
 

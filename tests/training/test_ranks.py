@@ -86,7 +86,7 @@ def short_of_memory(trainer: Trainer, fitting: int) -> Trainer:
             raise torch.OutOfMemoryError
         return backward(batch, *place)
 
-    trainer.backward = small  # type: ignore[method-assign]
+    trainer.backward = small  # type: ignore[method-assign, assignment]
     return trainer
 
 

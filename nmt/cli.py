@@ -90,7 +90,9 @@ def about(
 def train(
     data: Annotated[
         str,
-        typer.Option(help="wmt14, demo, a folder with train.en and train.de, or owner/name[:config] on the hub."),
+        typer.Option(
+            help="wmt14, demo, a folder with train.en and train.de, a .tsv or .jsonl, or owner/name[:config] on the hub."
+        ),
     ] = "wmt14",
     source: Annotated[str, typer.Option(help="Language to translate from, as the files are named.")] = "en",
     target: Annotated[str, typer.Option(help="Language to translate into.")] = "de",

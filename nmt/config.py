@@ -131,12 +131,15 @@ def preset_for(pairs: int) -> str:
 def fine_tuning(model: ModelConfig, training: TrainingConfig, micro_batch_tokens: int) -> Preset:
     """The recipe for going on from a trained model with other text: its own settings, but few updates at a low rate.
 
-    With this warm-up and factor the rate peaks at 3e-4 for D 512, about where the paper's base model ends.
+    With this warm-up and factor the rate peaks at 3e-4 for D 512, where the paper's base model peaks at 7e-4 and ends at
+    1.4e-4.
     """
     gently = {"steps": 2_000, "warmup": 200, "factor": 0.1, "validate_every": 100, "patience": 5, "average": 3}
     gently["tokens_per_update"] = min(training.tokens_per_update, 4_096)
     recipe = training.model_copy(update=gently | {"micro_batch_tokens": None, "device": "auto", "precision": "auto"})
-    return Preset(model, recipe, "the model's own, with a short warm-up to a tenth of its rate", micro_batch_tokens)
+    return Preset(
+        model, recipe, "the model's own settings, but few updates, soon warmed up to a low rate", micro_batch_tokens
+    )
 
 
 def find_preset(name: str) -> Preset:

@@ -1,9 +1,11 @@
 """Which device and which precision: asked for by the user, or the best that is there."""
 
 import os
+import shutil
 from contextlib import AbstractContextManager
 
 import torch
+from torch.utils._triton import has_triton
 
 from nmt.errors import UsageError
 
@@ -43,6 +45,11 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager[Non
 def name(device: torch.device) -> str:
     """Of the kind of device, as CUDA has it; a CPU is a CPU."""
     return "CPU" if device.type == "cpu" else torch.cuda.get_device_name(device)
+
+
+def can_compile(device: torch.device) -> bool:
+    """Whether PyTorch can compile for the device: a GPU with Triton, and a C compiler beside it."""
+    return device.type == "cuda" and has_triton() and any(map(shutil.which, (os.environ.get("CC", ""), "cc", "gcc")))
 
 
 def describe(device: torch.device, precision: str) -> str:

@@ -76,18 +76,25 @@ def read_lines(path: Path) -> Iterator[str]:
 
 def write_gz(path: Path, lines: Iterable[str]) -> None:
     """Write the lines to a .gz whose bytes depend on them alone (no time, no file name in its header)."""
-    with path.open("wb") as raw, gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed:
-        packed.writelines(line.encode("utf-8") + b"\n" for line in lines)
+    with path.open("wb") as raw:
+        with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed:
+            packed.writelines(line.encode("utf-8") + b"\n" for line in lines)
+        raw.flush()
+        os.fsync(raw.fileno())
 
 
 def replace_text(path: Path, text: str) -> None:
     """Write a text file beside and rename, so that a reader finds the old one or the new one, whole."""
     part = path.with_name(path.name + ".part")
-    with part.open("w", encoding="utf-8", newline="\n") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+    try:
+        with part.open("w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError:  # a full disk needs the space
+        part.unlink(missing_ok=True)
+        raise
 
 
 def standard_input() -> IO[bytes]:

@@ -1,4 +1,4 @@
-"""A training run from settings to model directory: the one place that composes all the rooms.
+"""A training run from settings to model directory: the place that composes the rooms.
 
 Under torchrun every rank runs this. Rank 0 settles what is to be done and tells the others; it alone writes and speaks.
 """
@@ -8,7 +8,7 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,8 @@ def _one_voice(reporter: Reporter) -> Iterator[None]:
         yield
     except NmtError as error:
         if rank != "0":
-            settled = error.everywhere or not dist.is_initialized()  # before the ranks have met, all do the same
+            # Before the ranks have met, those of a machine all fail alike.
+            settled = error.everywhere or (not dist.is_initialized() and os.environ.get("LOCAL_RANK") != "0")
             error.args = ("" if settled else f"rank {rank}: {error}",)
         raise
 
@@ -105,12 +106,12 @@ class _Run:
         torch.manual_seed(config.seed)
         model = Transformer(self.settings.model, len(self.vocabulary)).to(device)
         plan = Plan(pairs, config.tokens_per_update, config.seed)
-        trainer = Trainer(model, plan, config, device, config.precision, ranks, compiled=device.type == "cuda")
+        trainer = Trainer(model, plan, config, device, config.precision, ranks, compiled=devices.can_compile(device))
         self._take_up(trainer)
         progress = trainer.progress
         if trainer.finished() and not trainer.validation_due():
-            if ranks.first:
-                write_average(self.directory, progress, config)  # of as many checkpoints as are asked for now
+            if ranks.first and 0 < (kept := write_average(self.directory, progress, config)) < config.average:
+                reporter.say(f"the weights to use are the average of {kept} checkpoints: no more of the last are kept")
             more = "--patience" if progress.update < config.steps else "--steps"
             reporter.say(f"{self.directory.path}: this run is finished ({progress.update:,} updates); more with {more}")
             return
@@ -119,7 +120,8 @@ class _Run:
         before = self._validator(f"the old {self.settings.origin} valid", self.settings.before)
         with _signals(reporter, ranks) as signals, reporter:
             session = Session(self.directory, config, trainer, validator, before, reporter, started)
-            session.begin()
+            if self.settings.origin is not None:
+                session.begin()
             trainer.run(session.save, session.validate, session.log, lambda: bool(signals))
             session.write_report()
         if session.saved_at < progress.update:  # a full disk: the one before is whole
@@ -127,12 +129,18 @@ class _Run:
                 f"stopped after update {progress.update:,}, which could not be saved; the same command goes on after "
                 f"update {session.saved_at:,}, once there is room"
             )
-        if not trainer.finished():
+        if not session.recorded and trainer.finished():
+            raise NmtError(
+                f"the validation of update {progress.update:,} could not be recorded; the same command does it again, "
+                "once there is room"
+            )
+        if not trainer.finished() or trainer.validation_due():
             number = signals[0] if signals else signal.SIGTERM  # noted by another rank, then
             raise Interrupted(
                 f"stopped after update {progress.update:,} and saved; the same command goes on from there", number
             )
-        session.finish()
+        if self.settings.origin is not None:
+            session.finish()
         here = self.directory.path
         steps = [
             ("see how it went", f"{self.directory.report_path} in a browser"),
@@ -169,34 +177,44 @@ class _Run:
                 self.reporter.warn(f"{fault}; going on from the checkpoint before it")
             if resumed:
                 progress = resumed
+            elif any(event["event"] == "validation" and event["step"] for event in self.directory.events()):
+                raise UsageError(
+                    f"{self.directory.path}: its checkpoints are gone, so that training cannot go on; "
+                    "the model still translates, and --restart begins anew"
+                )
             elif self.settings.origin:
                 model.load_state_dict(checkpoint.load_weights(self.directory.weights_path))
-            self.directory.cut_log(progress.update, [0, *(update for update, _ in progress.validations)])
+            validated = [update for update, _ in progress.validations]
+            self.directory.cut_log(progress.update, [0, *validated] if progress.update else [])
         if ranks.count > 1:
             progress, weights, moments = ranks.hand_out((progress, model.state_dict(), optimizer.state_dict()))
             if not ranks.first:
                 model.load_state_dict(weights)
                 optimizer.load_state_dict(moments)
         trainer.begin(progress)
-        device = devices.name(trainer.device)
-        if config.micro_batch_tokens or trainer.device.type == "cpu":
-            progress.micro_batch_tokens = config.micro_batch_tokens or self.settings.preset.micro_batch_tokens
-        elif progress.device != device:  # on a GPU, once a run
-            most = round(config.tokens_per_update * AS_PADDED / ranks.count)
-            progress.micro_batch_tokens = min(ranks.gather(find_micro_batch(trainer, most)))
-        progress.device = device
+        fitted_to = f"{ranks.count} x {devices.name(trainer.device)}, {config.micro_batch_tokens or 'any'} tokens"
+        if ranks.any(progress.fitted_to != fitted_to) == (True,):  # else the size stays, halved or not
+            if config.micro_batch_tokens or trainer.device.type == "cpu":
+                progress.micro_batch_tokens = config.micro_batch_tokens or self.settings.preset.micro_batch_tokens
+            else:
+                most = round(config.tokens_per_update * AS_PADDED / ranks.count)
+                progress.micro_batch_tokens = min(ranks.gather(find_micro_batch(trainer, most)))
+        progress.fitted_to = ranks.hand_out(fitted_to)
 
     def _announce(self, trainer: Trainer) -> None:
         """Say on what, how much and from where."""
+        if not self.ranks.first:  # whose machine may not have the directory
+            return
         config, progress, model = trainer.config, trainer.progress, trainer.model
         each = f"{self.ranks.count} ranks, each on " if self.ranks.count > 1 else ""
         needed, free = checkpoint.size(model, config.average), shutil.disk_usage(self.directory.path).free
+        taken = sum(path.stat().st_size for path in self.directory.checkpoints.rglob("*") if path.is_file())
         self.reporter.say(
             f"model: {model.count_parameters():,} parameters on {each}{devices.describe(trainer.device, trainer.precision)}; "
             f"micro-batches of {progress.micro_batch_tokens:,} tokens; seed {config.seed}; "
             f"checkpoints take up to {needed / 2**20:,.0f} MiB"
         )
-        if needed > free:
+        if needed > free + taken:
             self.reporter.warn(f"{self.directory.path}: only {free / 2**20:,.0f} MiB are free there")
         tokens = int(trainer.plan.targets.sum())
         self.reporter.say(
@@ -219,9 +237,10 @@ def _signals(reporter: Reporter, ranks: Ranks) -> Iterator[list[int]]:
     def note(number: int, _frame: Any) -> None:
         if noted and ranks.count == 1:
             raise KeyboardInterrupt
-        if not noted:
+        if not noted and ranks.first and not reporter.quiet:
             once_more = "" if ranks.count > 1 else "; once more to stop at once, and lose what is not saved"
-            reporter.say(f"stopping after this update{once_more}")
+            with suppress(OSError):  # not through the reporter, whose writing this may have interrupted
+                os.write(2, f"stopping after this update{once_more}\n".encode())
         noted.append(number)
 
     previous: dict[int, Any] = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}

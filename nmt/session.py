@@ -1,9 +1,10 @@
 """One stretch of training, from the start of the process to its end: checkpoints, validations, the log, what is said.
 
 Every rank goes through the same steps; rank 0 alone writes and speaks. A disk that is full ends nothing: it is told of, and
-what could not be written is written again at the next checkpoint.
+training goes on to the next checkpoint, which may find room again.
 """
 
+import itertools
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ ESTIMATE_AFTER = 20  # updates
 A_DAY = 86_400.0
 LINE_EVERY = 100  # updates, where there is no progress bar
 REPORT_EVERY = 60.0  # seconds between two writings of report.html that no validation asks for
+FEW = 10  # validation lines, of which half may well be the same
 WORSE = 1.2  # times the loss before an interruption: something is amiss
 
 
@@ -49,6 +51,7 @@ class Session:
         self.ranks = trainer.ranks
         self.resumed_at, self.minutes_before = self.progress.update, self.progress.minutes
         self.saved_at = self.progress.update  # the update of the last checkpoint
+        self.recorded = True  # whether a checkpoint knows of the last validation, and the weights to use with it
         self.micro_batch_tokens = self.progress.micro_batch_tokens
         self.loss_before = self.progress.last_loss
         self.started, self.since = started, time.perf_counter()
@@ -69,16 +72,18 @@ class Session:
         progress.minutes = self._minutes()
         if self.ranks.first:
             with self._going_on(f"no checkpoint of update {progress.update:,}"):
+                checkpoint.tidy(self.directory.checkpoints, progress, self.config.average)
                 checkpoint.save(self.directory.checkpoints, self.trainer.model, self.trainer.optimizer, progress)
                 self.saved_at = progress.update
-                if not progress.validations:  # so that a run stopped early can be tried out
+            if not progress.validations:  # so that a run stopped early can be tried out
+                with self._going_on("there are no weights to use yet"):
                     checkpoint.save_weights(self.directory.weights_path, self.trainer.model.state_dict())
         self.saved_at = self.ranks.hand_out(self.saved_at)
         return self.saved_at == progress.update
 
     def begin(self) -> None:
-        """Where a run begins from another model, what that one's weights are worth on either text."""
-        if self.before and not self.progress.update:
+        """Of a run that begins from another model: what that one's weights are worth on either text."""
+        if not self.progress.update:
             _, event, said = self._score()
             self._log({"event": "validation", "step": 0, "minutes": 0.0} | event)
             self.reporter.say(f"before the first update: {said}")
@@ -91,14 +96,18 @@ class Session:
         progress.minutes = self._minutes()
         minutes = round(progress.minutes, 2)
         self._log({"event": "validation", "step": progress.update, "minutes": minutes} | event)
+        self.recorded = False
         if self.ranks.first:
             with self._going_on(f"the validation of update {progress.update:,} is not recorded"):
                 write_average(self.directory, progress, self.config)
                 # Last but for tidying up, so that after a sudden end what is not recorded is done again.
                 checkpoint.record(checkpoint.path_of(self.directory.checkpoints, progress.update), progress)
+                self.recorded = True
+            with self._going_on("old checkpoints stay"):
                 checkpoint.tidy(self.directory.checkpoints, progress, self.config.average)
+        self.recorded = self.ranks.hand_out(self.recorded)
         reporter.say(f"update {progress.update:,}, {minutes:.1f} min: saved, {said}")
-        if found and found.same > 0.5 and progress.update > self.config.warmup:
+        if found and found.lines >= FEW and found.same > 0.5 and progress.update > self.config.warmup:
             reporter.warn(
                 f"{found.same:.0%} of the validation outputs are the same sentence: the model has collapsed; "
                 "start again with a longer warm-up or a lower rate (warmup, factor under [training])"
@@ -110,13 +119,12 @@ class Session:
             )
 
     def finish(self) -> None:
-        """Where the run began from another model, what the weights to use are worth on either text."""
-        if self.before:
-            weights = load_weights(self.directory.weights_path) if self.ranks.first else {}
-            self.trainer.model.load_state_dict(self.ranks.hand_out(weights))
-            _, event, said = self._score()
-            self._log({"event": "average", "step": self.progress.update} | event)
-            self.reporter.say(f"the weights to use: {said}")
+        """Of a run that began from another model: what the weights to use are worth on either text."""
+        weights = load_weights(self.directory.weights_path) if self.ranks.first else {}
+        self.trainer.model.load_state_dict(self.ranks.hand_out(weights))
+        _, event, said = self._score()
+        self._log({"event": "average", "step": self.progress.update} | event)
+        self.reporter.say(f"the weights to use: {said}")
 
     def _score(self) -> tuple[Validation | None, dict[str, Any], str]:
         """What validation found, if it did not fail; as the log has it, and as a person reads it."""
@@ -125,13 +133,16 @@ class Session:
             if self.validator:
                 found = self.validator.validate(self.trainer.model, self.progress.micro_batch_tokens, self.ranks)
                 event, said = found.event(), [str(found)]
-            if self.before:
-                old = self.before.validate(self.trainer.model, self.progress.micro_batch_tokens, self.ranks)
-                event["before"] = {"name": self.before.name, "bleu": old.bleu, "perplexity": old.perplexity}
-                said.append(f"on {self.before.name} {old}")
         except NmtError as error:
             self.reporter.warn(f"validation failed ({error})")
-            return None, {"validation_error": str(error)}, "not validated"
+            event, said = {"validation_error": str(error)}, ["not validated"]
+        if before := self.before:
+            try:
+                old = before.validate(self.trainer.model, self.progress.micro_batch_tokens, self.ranks)
+                event["before"] = {"name": before.name, "bleu": old.bleu, "perplexity": old.perplexity}
+                said.append(f"on {before.name} {old}")
+            except NmtError as error:
+                self.reporter.warn(f"validation on {before.name} failed ({error})")
         return found, event, "; ".join(said)
 
     def log(self, interval: Interval) -> None:
@@ -209,14 +220,14 @@ class Session:
                 self.reporter.warn(f"{what} cannot be written ({error}); training goes on")
 
 
-def write_average(directory: ModelDirectory, progress: Progress, config: TrainingConfig) -> None:
+def write_average(directory: ModelDirectory, progress: Progress, config: TrainingConfig) -> int:
     """The weights to use: the mean of the last validated checkpoints, or after an early stop of those up to the best.
 
-    Of so many as `average` asks for, or of those that are still there.
+    Of so many as `average` asks for, or of those that are still there and whole, back to the first gap. Returns their number.
     """
     ending = progress.best if progress.stale(config.patience) else None
-    there = checkpoint.saved(directory.checkpoints)
-    last = [update for update in checkpoint.averaged(progress, config.average, ending) if update in there]
-    folders = [checkpoint.path_of(directory.checkpoints, update) for update in last]
+    last = [checkpoint.path_of(directory.checkpoints, u) for u in checkpoint.averaged(progress, config.average, ending)]
+    folders = list(itertools.takewhile(checkpoint.has_weights, reversed(last)))[::-1]
     if folders:  # else nothing is validated yet, and the weights saved at the stop stay
         checkpoint.save_weights(directory.weights_path, checkpoint.average(folders))
+    return len(folders)

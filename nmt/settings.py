@@ -157,19 +157,25 @@ class Settler:
         config = config.model_copy(update={"device": device.type, "precision": precision})
         origin = Origin.read(request.origin) if request.origin else None
         if origin:
+            if origin.directory.path.resolve() == self.directory.path.resolve():
+                raise UsageError(f"--from {request.origin}: a model cannot replace itself; name another with --model")
             origin.refuse_other(self.corpus, model, config)
         identity = self._describe(model, config, origin)
         if self.directory.exists() and not request.restart:
             self._compare(identity)
         else:
-            _clear(self.directory)  # of the old run, or of one that was stopped before it had begun
-            vocabulary = self._borrow(origin) if origin else self._learn(kept, config)
+            vocabulary = origin.directory.read_vocabulary() if origin else self._learn(kept, config)
+            weights = origin.directory.read_model(origin.weights).state_dict() if origin else {}
+            before = origin.directory.read_heldout("valid") if origin else None
             prepared = prepare_corpus(self.corpus, vocabulary, config, self.cache)
             if not len(prepared.pairs):
                 raise UsageError(
                     f"--data {self.corpus.name}: no training pair is left after cleaning: {prepared.report}"
                 )
             identity["data"] |= describe(self.corpus, prepared)
+            _clear(self.directory)  # of the old run, or of one that was stopped before it had begun
+            if origin:
+                self._borrow(origin, weights, before)
             self._begin(identity, vocabulary, name, request.command)
         return Settings(
             preset,
@@ -189,10 +195,13 @@ class Settler:
         if origin:
             before = origin.config["data"]
             identity["data"]["lines"][BEFORE] = before["lines"].get("valid", 0)
-            identity["from"] = {
-                "data": before["name"],
-                "weights": hashlib.sha256(origin.weights.read_bytes()).hexdigest(),
-            }
+            try:
+                weights = hashlib.sha256(origin.weights.read_bytes()).hexdigest()
+            except OSError as error:
+                raise UsageError(
+                    f"--from {origin.weights}: {error.strerror}; it has no weights to begin from"
+                ) from None
+            identity["from"] = {"data": before["name"], "weights": weights}
         return identity | {"model": model.model_dump(), "training": config.model_dump(), "ranks": self.ranks}
 
     def _learn(self, kept: int, config: TrainingConfig) -> Vocabulary:
@@ -202,14 +211,12 @@ class Settler:
         self.reporter.say(f"vocabulary: {len(vocabulary):,} pieces{fewer}, learned from {min(kept, SAMPLE):,} pairs")
         return vocabulary
 
-    def _borrow(self, origin: Origin) -> Vocabulary:
+    def _borrow(self, origin: Origin, weights: dict[str, torch.Tensor], before: Text | None) -> None:
         """Take over the origin's weights and held-out text too, so that the directory is whole from the beginning."""
-        checkpoint.save_weights(self.directory.weights_path, checkpoint.load_weights(origin.weights))
-        if before := origin.directory.read_heldout("valid"):
+        checkpoint.save_weights(self.directory.weights_path, weights)
+        if before:
             self.directory.write_heldout(BEFORE, self.languages, list(zip(*before, strict=True)))
-        vocabulary = origin.directory.read_vocabulary()
-        self.reporter.say(f"from {origin.directory.path}: {len(vocabulary):,} pieces, weights, a fresh optimiser")
-        return vocabulary
+        self.reporter.say(f"from {origin.directory.path}: its vocabulary and weights, a fresh optimiser")
 
     def _begin(self, identity: dict[str, Any], vocabulary: Vocabulary, preset: str, command: str) -> None:
         """Write vocabulary and held-out text, and config.json last, which makes the directory a run's."""

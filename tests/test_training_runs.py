@@ -558,7 +558,7 @@ def test_a_corpus_without_validation_or_test_trains(corpus: Path, tmp_path: Path
 def test_collapse_is_said(corpus: Path, tmp_path: Path) -> None:
     """A model that gives one sentence for most of the validation text is warned of, once it is past its warm-up."""
     data = shutil.copytree(corpus, tmp_path / "corpus")
-    same = [("The same.", "Das."), ("The same.", "Dies."), ("The same.", "Jenes."), ("Another one.", "Ein.")]
+    same = [("The same.", f"Das {number}.") for number in range(8)] + [("Another one.", "Ein."), ("More.", "Mehr.")]
     write_corpus(data, valid=same)
     done = train(tmp_path / "model", data, "--quiet", steps=4, validate_every=2, warmup=3)
     warnings = [line for line in done.stderr.splitlines() if "collapsed" in line]

@@ -87,6 +87,7 @@ def prepare_corpus(corpus: Corpus, vocabulary: Vocabulary, config: TrainingConfi
         max_pieces=config.max_pieces,
         max_ratio=config.max_ratio,
         vocabulary=vocabulary.sha256,
+        newstest2012=corpus.with_newstest2012,
     )
     entry = cache.get(f"pairs-{key}")
     if entry is None:

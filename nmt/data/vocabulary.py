@@ -3,6 +3,7 @@
 import hashlib
 import io
 import itertools
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -71,7 +72,10 @@ class Vocabulary:
         return bool(self._processor.IdToPiece(id).startswith("\u2581"))
 
     def save(self, path: Path) -> None:
-        path.write_bytes(self.model)
+        with path.open("wb") as file:
+            file.write(self.model)
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def learn(pairs: Iterable[tuple[str, str]], count: int, size: int, seed: int) -> Vocabulary:

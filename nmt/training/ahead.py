@@ -11,12 +11,16 @@ Made = TypeVar("Made")
 
 def ahead(items: Iterable[Item], make: Callable[[Item], Made], depth: int = 2) -> Generator[tuple[Item, Made]]:
     """Each item with what `make` makes of it, in order, up to `depth` items made before they are asked for."""
-    with ThreadPoolExecutor(1) as thread:
-        waiting: deque[tuple[Item, Future[Made]]] = deque()
-        for item in items:
-            waiting.append((item, thread.submit(make, item)))
-            if len(waiting) > depth:
-                item, made = waiting.popleft()
-                yield item, made.result()
-        for item, made in waiting:
-            yield item, made.result()
+    iterator = iter(items)
+
+    def take() -> tuple[Item, Made] | None:
+        return next(((item, make(item)) for item in iterator), None)
+
+    with ThreadPoolExecutor(1) as thread:  # one, so that items are taken and made in their order
+        waiting: deque[Future[tuple[Item, Made] | None]] = deque()
+        while True:
+            while len(waiting) <= depth:
+                waiting.append(thread.submit(take))
+            if (taken := waiting.popleft().result()) is None:
+                return
+            yield taken

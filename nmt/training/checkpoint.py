@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from safetensors.torch import save as serialize
 from torch import Tensor
@@ -38,7 +38,7 @@ class Progress:
     )  # (update, BLEU) of each validated checkpoint
     minutes: float = field(default=0.0, compare=False)  # from the run's first beginning, stops not counted
     micro_batch_tokens: int = 0  # padded tokens a side that go through the model at once ...
-    device: str = ""  # ... on a device of this name
+    fitted_to: str = ""  # ... which was settled for these devices
     last_loss: float | None = None  # of the last line of the log
     # Since that line:
     loss: float = 0.0  # summed over target tokens
@@ -141,11 +141,15 @@ def restore(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer
 def save_weights(path: Path, weights: dict[str, Tensor]) -> None:
     """Write weights beside and rename."""
     part = path.with_name(path.name + ".part")
-    with part.open("wb") as file:  # safetensors' own save_file makes it readable to its owner alone
-        file.write(serialize({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}))
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+    try:
+        with part.open("wb") as file:  # safetensors' own save_file makes it readable to its owner alone
+            file.write(serialize({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}))
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError:  # a full disk needs the space
+        part.unlink(missing_ok=True)
+        raise
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:
@@ -156,6 +160,15 @@ def load_weights(path: Path) -> dict[str, Tensor]:
         raise UsageError(f"{path}: no such file") from None
     except (SafetensorError, OSError, ValueError) as error:
         raise UsageError(f"{path}: not a weights file, or damaged ({error})") from None
+
+
+def has_weights(path: Path) -> bool:
+    """Whether the checkpoint is there and its weights are whole, so far as the file's header and length tell."""
+    try:
+        with safe_open(path / WEIGHTS, "pt"):
+            return True
+    except (SafetensorError, OSError):
+        return False
 
 
 def average(paths: list[Path]) -> dict[str, Tensor]:
@@ -175,8 +188,8 @@ def averaged(progress: Progress, count: int, ending: int | None = None) -> list[
 
 def tidy(folder: Path, progress: Progress, count: int) -> None:
     """Delete what no resume and no average needs: the newest two and the best keep all, averaged ones their weights."""
-    for damaged in folder.glob(f"step-*{DAMAGED}"):
-        shutil.rmtree(damaged)
+    for left in (*folder.glob("step-*.part"), *folder.glob(f"step-*{DAMAGED}")):
+        shutil.rmtree(left, ignore_errors=True)
     best = progress.best
     complete = {*saved(folder)[-2:], *([] if best is None else [best])}
     weights = {*averaged(progress, count), *([] if best is None else averaged(progress, count, best))}
@@ -194,4 +207,4 @@ def size(model: torch.nn.Module, count: int) -> int:
     weights = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
     complete = 4  # the newest two, the best, and the one being written
     averages = 2 * count  # ending at the newest and at the best
-    return weights * (3 * complete + averages + 1)
+    return weights * (3 * complete + averages + 2)  # and the weights to use, with those that will replace them

@@ -17,7 +17,7 @@ def find_micro_batch(trainer: Trainer, most: int) -> int:
     Leaves weights, moments and progress as they were. A size that proves too large after all is halved while training.
     """
     free, _ = torch.cuda.mem_get_info(trainer.device)
-    later = 8 if trainer.ranks.count == 1 else 12  # bytes a parameter for Adam's moments, and for sums over ranks
+    later = 12 if trainer.ranks.count == 1 else 16  # bytes a parameter: moments, a second gradient, sums over ranks
     room = FULL * (free + torch.cuda.memory_reserved(trainer.device)) - later * trainer.model.count_parameters()
     size = LEAST
     while size < most and _peak(trainer, 2 * size) < room:

@@ -7,9 +7,10 @@ checkpoint, and take every step with the same summed gradient, so that only rank
 import io
 import os
 import pickle
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -26,6 +27,10 @@ Made = TypeVar("Made")
 
 COLLECTIVE = timedelta(minutes=10)  # how far apart ranks may come to a common point; a dead one is noticed at once
 MEETING = timedelta(minutes=10)  # for all machines to be started
+BEAT, SILENCE = (
+    5.0,
+    60.0,
+)  # seconds between two signs of life of a rank that works alone, and without one till it is dead
 POLL = 0.1  # seconds between two looks at whether what one waits for is made, which may take hours
 
 
@@ -51,8 +56,8 @@ class Ranks:
             return cls()
         on_machine = int(os.environ["LOCAL_RANK"])
         if device.type == "cuda":
-            if (gpus := torch.cuda.device_count()) <= on_machine:
-                raise UsageError(f"torchrun started a process for GPU {on_machine} of a machine that has {gpus}")
+            if (gpus := torch.cuda.device_count()) < (processes := int(os.environ["LOCAL_WORLD_SIZE"])):
+                raise UsageError(f"torchrun starts {processes} processes on a machine with {gpus} GPUs")
             torch.cuda.set_device(on_machine)
         with _others_missed():
             store, rank, _ = next(rendezvous("env://", timeout=MEETING))
@@ -81,12 +86,48 @@ class Ranks:
         )
         mine = makers[self.machine if each_machine else 0]
         if (self.on_machine if each_machine else self.rank) == 0:
-            self.store.set(mine, pickle.dumps(make()))
+            with self._alive(mine):
+                self.store.set(mine, pickle.dumps((make(), None)))
         with _others_missed():
             # For all of them, so that ranks meet again. The store's own waiting would not heed signals.
-            while not self.store.check(makers):
-                time.sleep(POLL)
-            return pickle.loads(self.store.get(mine))
+            for maker in makers:
+                self._await(maker)
+            return pickle.loads(self.store.get(mine))[0]
+
+    @contextmanager
+    def _alive(self, key: str) -> Iterator[None]:
+        """While this rank makes what the key stands for, tell the others that it lives, or else that it failed."""
+        done = threading.Event()
+
+        def tell() -> None:
+            with suppress(RuntimeError):  # of a store that is gone
+                while not done.wait(BEAT):
+                    self.store.add(f"{key} alive", 1)
+
+        telling = threading.Thread(target=tell, daemon=True)
+        telling.start()
+        try:
+            yield
+        except BaseException as error:
+            self.store.set(key, pickle.dumps((None, str(error) or type(error).__name__)))
+            raise
+        finally:
+            done.set()
+            telling.join()
+
+    def _await(self, key: str) -> None:
+        """Return once what the key stands for is made. Raises NmtError where its maker failed, or is heard of no more."""
+        beats, heard = 0, time.monotonic()
+        while not self.store.check([key]):
+            time.sleep(POLL)
+            if (now := self.store.add(f"{key} alive", 0)) != beats:
+                beats, heard = now, time.monotonic()
+            if time.monotonic() - heard > SILENCE:
+                raise NmtError("another rank is gone, and the run with it (nothing is heard of it any more)")
+        if reason := pickle.loads(self.store.get(key))[1]:
+            error = NmtError(reason)
+            error.everywhere = True  # its maker tells it
+            raise error
 
     def hand_out(self, item: Made) -> Made:
         """Rank 0's item, however large, on every rank."""
@@ -140,5 +181,7 @@ def _others_missed() -> Iterator[None]:
     """A rank that is gone has told its own reason; the others need not add pages of the network's."""
     try:
         yield
+    except torch.OutOfMemoryError:
+        raise
     except (RuntimeError, ValueError) as error:
         raise NmtError(f"another rank is gone, and the run with it ({str(error).partition(chr(10))[0]})") from None

@@ -116,10 +116,10 @@ class Trainer:
             validate()
         if self.finished():
             return
+        began = time.perf_counter()
         for (epoch, pairs), share in ahead(
             self.plan.updates(progress.epoch, progress.position), lambda planned: self.cut(planned[1])
         ):
-            began = time.perf_counter()
             if epoch != progress.epoch:
                 progress.epoch, progress.position = epoch, 0
             self.update(pairs, share)
@@ -133,10 +133,12 @@ class Trainer:
             due = self.validation_due()
             if due or stopping:
                 self._refuse_nonsense()
-                if save() and due:
+                if save() and due and not stopping:  # a validation may take long, and is made up for on going on
                     validate()
+                    (stopping,) = self.ranks.any(stop())
             if stopping or self.finished():
                 return
+            began = time.perf_counter()  # saving and validating are no part of the speed
 
     def update(self, pairs: np.ndarray, share: Share | None = None) -> None:
         """One update on these pairs of the plan, of which this rank's share may have been cut before.
@@ -183,7 +185,7 @@ class Trainer:
     def _gradient(self, share: Share, tokens: int) -> Tensor | None:
         """Set the gradient of this rank's share and return its part of the loss, or None where memory ran out.
 
-        Lanes may work side by side, but dropout and the order of sums are the same however many there are.
+        However many lanes work side by side, dropout and the order in which gradients are summed are the same.
         """
         self.model.train()
         self.optimizer.zero_grad(set_to_none=True)
@@ -191,13 +193,14 @@ class Trainer:
         total = torch.zeros((), device=self.device)
         summed: list[Tensor] = []
         try:
-            for loss, gradients in self.lanes.map(
-                lambda part: self.backward(part[1], tokens, part[0]), enumerate(share.batches)
+            for part, gradients in self.lanes.map(
+                lambda numbered: self.backward(numbered[1], tokens, numbered[0]), enumerate(share.batches)
             ):
-                total += loss
+                total += part
                 if summed:
                     torch._foreach_add_(summed, gradients)
                 summed = summed or gradients
+                del gradients  # so that no more than two sets are held at once
         except torch.OutOfMemoryError:
             return None
         for weights, gradient in zip(self.model.parameters(), summed, strict=False):  # none of an empty share

@@ -2,9 +2,10 @@
 
     bash tests/benchmarks/gpu.sh DATA OUT [WHEELS]       DATA: a folder of text, train|valid|test.en and .de
 
-In six minutes: the tests that need CUDA; the speed of the base and the big model with and without torch.compile; two minutes
-of `nmt train` and the BLEU of what came of it; the speed of decoding. OUT gets gpu.json and gpu.md, rewritten after every
-part, so that a run that is cut short has told what it knows. `--miniature` goes through the same on a CPU in small.
+In six minutes: the tests that need CUDA; the speed of the base model; two minutes of `nmt train` and the BLEU of what came of
+it; the speed of decoding; then, as time is left, the speed of the big model and of other cuts into micro-batches. OUT gets
+gpu.json and gpu.md, rewritten after every part, so that a run that is cut short has told what it knows, and the trained model's
+log and report. `--miniature` goes through the same on a CPU in small.
 
 - Target tokens count EOS and no padding. FLOPs a target token are counted from the architecture as in training.py; a model's
   FLOP utilisation is these against the GPU's published dense bf16 peak, or against its best square matrix product where this
@@ -16,10 +17,13 @@ import argparse
 import contextlib
 import gc
 import json
+import os
 import platform
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -47,8 +51,9 @@ from tests.benchmarks.training import flops_per_token
 ROOT = Path(__file__).parents[2]
 PEAK = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "B200": 2250e12, "L40S": 362e12}  # dense bf16, as published
 PAPER = {"updates": 100_000, "tokens": 25_000}
+LIMIT = 345  # seconds after which no part is begun or goes on
 PAIRS = 100_000  # that the speeds are measured on
-FEWEST = (1_024, training.FEWEST_ON_GPU, 16_384)  # target cells of a micro-batch before padding may end it
+OTHERS = (1_024, 16_384)  # target cells of a micro-batch before padding may end it, beside the usual number
 
 
 class Report:
@@ -59,17 +64,30 @@ class Report:
         self.facts: dict[str, Any] = {}
         folder.mkdir(parents=True, exist_ok=True)
 
-    def add(self, name: str, measure: Callable[[], Any]) -> None:
-        """Measure a part; a failure is a result too, and the other parts go on."""
+    @property
+    def left(self) -> float:
+        """Seconds."""
+        return LIMIT - (time.perf_counter() - self.began)
+
+    def add(self, name: str, measure: Callable[[], Any], needs: float = 0) -> None:
+        """Measure a part, if the seconds it needs are left; a failure is a result too, and the other parts go on."""
         began = time.perf_counter()
+        signal.signal(signal.SIGALRM, out_of_time)
+        signal.setitimer(signal.ITIMER_REAL, max(1, self.left))
         try:
-            self.facts[name] = measure()
+            self.facts[name] = measure() if self.left >= needs else {"skipped": f"{self.left:.0f} s left"}
         except Exception as error:
             self.facts[name] = {"failed": f"{type(error).__name__}: {error}"[:2_000]}
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
         print(f"{name}: {time.perf_counter() - began:.0f} s, {self.facts[name]}", file=sys.stderr, flush=True)
         self.facts["seconds"] = round(time.perf_counter() - self.began)
         (self.folder / "gpu.json").write_text(json.dumps(self.facts, indent=1) + "\n")
         (self.folder / "gpu.md").write_text(markdown(self.facts))
+
+
+def out_of_time(_number: int, _frame: Any) -> None:
+    raise TimeoutError("out of time")
 
 
 def machine(device: torch.device) -> dict[str, Any]:
@@ -79,10 +97,11 @@ def machine(device: torch.device) -> dict[str, Any]:
         "python": platform.python_version(),
     }
     known = next((flops for name, flops in PEAK.items() if name in facts["device"]), None)
-    return facts | {"peak": known or matmul_peak(device), "peak_is": "published" if known else "measured"}
+    size = 4_096 if device.type == "cuda" else 512
+    return facts | {"peak": known or matmul_peak(device, size), "peak_is": "published" if known else "measured"}
 
 
-def matmul_peak(device: torch.device, size: int = 4_096) -> float:
+def matmul_peak(device: torch.device, size: int) -> float:
     """FLOPs a second of a square bf16 product."""
     one = torch.randn(size, size, device=device, dtype=torch.bfloat16)
     times = []
@@ -102,7 +121,7 @@ def synchronize(device: torch.device) -> None:
 
 def cuda_tests() -> dict[str, Any]:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_cuda.py"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=80)
     return {"exit": done.returncode, "summary": done.stdout.strip().splitlines()[-1:], "log": done.stdout[-4_000:]}
 
 
@@ -136,13 +155,14 @@ def speed(
                 torch.cuda.reset_peak_memory_stats(device)
             progress, before, began = trainer.progress, trainer.progress.target_tokens, time.perf_counter()
             tokens, cells, done = progress.tokens, progress.cells, progress.update
-            shares = ahead((update for _, update in updates), trainer.cut)
-            batches = []
-            for update, share in shares:
-                trainer.update(update, share)
-                batches += [(batch.source, batch.target_in, batch.target_out) for batch in share.batches[:1]]
-                if time.perf_counter() - began > seconds:
-                    break
+            batches, cuts = [], []
+            with contextlib.closing(ahead((update for _, update in updates), trainer.cut)) as shares:
+                for update, share in shares:
+                    trainer.update(update, share)
+                    batches += [(batch.source, batch.target_in, batch.target_out) for batch in share.batches[:1]]
+                    cuts.append(len(share.batches))
+                    if time.perf_counter() - began > seconds:
+                        break
             synchronize(device)
             elapsed = time.perf_counter() - began
         speed = (progress.target_tokens - before) / elapsed
@@ -155,7 +175,7 @@ def speed(
             "utilisation": speed * flops / peak,
             "padding": 1 - (progress.tokens - tokens) / (progress.cells - cells),
             "micro_batch_tokens": progress.micro_batch_tokens,
-            "micro_batches_per_update": round(len(trainer.cut(update).batches), 1),
+            "micro_batches_per_update": round(sum(cuts) / len(cuts), 1),
             "updates": progress.update - done,
             "memory_gib": torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else None,
             "warm_up_seconds": round(warm_up, 1),
@@ -179,48 +199,70 @@ def setting(module: Any, name: str, value: Any) -> Iterator[None]:
         setattr(module, name, before)
 
 
-def train(data: str, model: Path, recipe: dict[str, Any], preset: str, seconds: float) -> dict[str, Any]:
-    """`nmt train`, interrupted after so long, and `nmt score` of the model: both as their user would."""
-    toml = model.parent / "recipe.toml"
+def train(data: str, model: Path, recipe: dict[str, Any], preset: str, seconds: float, most: float) -> dict[str, Any]:
+    """`nmt train`, interrupted after so long, and `nmt score` of the model: both as their user would.
+
+    The seconds count from the first line of the log; interrupted it is after `most` seconds in any case.
+    """
+    toml, log = model.parent / "recipe.toml", model.parent / "train.log"
     toml.write_text("[training]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in recipe.items()))
     nmt = [sys.executable, "-m", "nmt"]
     command = [*nmt, "train", "--data", data, "-m", str(model), "--preset", preset, "--config", str(toml)]
+    environment = os.environ | {"NMT_CACHE": str(model.parent / "cache")}
     began = time.perf_counter()
-    with (model.parent / "train.log").open("w") as log:
-        process = subprocess.Popen(command, cwd=ROOT, stderr=log)
-        while process.poll() is None and time.perf_counter() - began < 120 and not (model / "metrics.jsonl").exists():
-            time.sleep(0.2)
-        start = time.perf_counter()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(seconds)
-        process.send_signal(signal.SIGINT)
-        process.wait(60)
+    with log.open("w") as stderr, subprocess.Popen(command, cwd=ROOT, stderr=stderr, env=environment) as process:
+        try:
+            while process.poll() is None and time.perf_counter() - began < most and not logged(model):
+                time.sleep(0.2)
+            start = time.perf_counter()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0, min(seconds, began + most - start)))
+            process.send_signal(signal.SIGINT)
+            process.wait(30)
+        finally:
+            process.kill()
     trained = time.perf_counter() - start
-    events = [json.loads(line) for line in (model / "metrics.jsonl").read_text().splitlines()]
+    if not logged(model):
+        raise RuntimeError(log.read_text()[-1_500:])
+    events = ModelDirectory(model).events()
     began_scoring = time.perf_counter()
-    scored = subprocess.run([*nmt, "score", "-m", str(model)], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    scored = subprocess.run([*nmt, "score", "-m", str(model)], cwd=ROOT, capture_output=True, text=True, timeout=60)
     return {
         "seconds": round(trained), "seconds_before": round(start - began), "updates": events[-1]["step"],
-        "validations": [(e["step"], e.get("bleu")) for e in events if e["event"] == "validation"],
-        "tokens_per_second": [e["tokens_per_second"] for e in events if "tokens_per_second" in e][-1:],
+        "validations": [(event["step"], event.get("bleu")) for event in events if event["event"] == "validation"],
+        "tokens_per_second": [event["tokens_per_second"] for event in events if event["event"] == "training"][-1:],
         "score": scored.stdout.strip() or scored.stderr[-500:], "score_seconds": round(time.perf_counter() - began_scoring),
-        "log": (model.parent / "train.log").read_text()[-3_000:],
+        "log": log.read_text()[-3_000:],
     }  # fmt: skip
+
+
+def logged(model: Path) -> bool:
+    return (model / "metrics.jsonl").exists()
 
 
 def decode(model: Path, lines: int, device: str) -> dict[str, Any]:
     """Sentences a second of the model's own test set, by beam and precision."""
     test = ModelDirectory(model).read_heldout("test")
     assert test
-    speeds = {}
-    for precision in ("fp32", "bf16"):
+    text, speeds = test[0][:lines], {}
+    for precision in ("bf16", "fp32"):
         translator = load_translator(model, device, precision)
-        translator.translate(test[0][:8])
-        for beam in (1, 4):
+        translator.translate(text[:8])
+        for beam in (4, 1):
             began = time.perf_counter()
-            translator.translate(test[0][:lines], beam=beam)
-            speeds[f"{precision} beam {beam}"] = round(lines / (time.perf_counter() - began), 1)
+            translator.translate(text, beam=beam)
+            speeds[f"{precision} beam {beam}"] = round(len(text) / (time.perf_counter() - began), 1)
     return speeds
+
+
+def few(data: str, folder: Path) -> str:
+    """The first lines of a corpus, as a corpus."""
+    corpus = corpora.load(data, "en", "de")
+    folder.mkdir()
+    for split, lines in (("train", 300), ("valid", 10), ("test", 10)):
+        for side, text in zip(("en", "de"), zip(*islice(getattr(corpus, split), lines), strict=True), strict=True):
+            (folder / f"{split}.{side}").write_text("".join(f"{line}\n" for line in text), encoding="utf-8")
+    return str(folder)
 
 
 def markdown(facts: dict[str, Any]) -> str:
@@ -247,41 +289,70 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--miniature", action="store_true")
     given = parser.parse_args(arguments)
-    out, small = given.out.resolve(), given.miniature
+    if not given.miniature and not torch.cuda.is_available():
+        parser.error("PyTorch finds no CUDA device here; --miniature does without")
     data = given.data if given.data == "demo" else str(Path(given.data).resolve())
-    device = devices.find_device("cpu" if small else "cuda")
-    report = Report(out)
+    report = Report(given.out.resolve())
+    with tempfile.TemporaryDirectory() as folder:
+        if given.miniature:
+            measure_in_small(report, few(data, Path(folder) / "few"), Path(folder))
+        else:
+            measure(report, data, Path(folder))
+        for name in ("train.log", "model/config.json", "model/metrics.jsonl", "model/report.html"):
+            if (Path(folder) / name).exists():
+                shutil.copy(Path(folder) / name, report.folder)
+    print((report.folder / "gpu.md").read_text())
+
+
+def measure(report: Report, data: str, folder: Path) -> None:
+    """On a GPU, what is wanted most first."""
+    device = devices.find_device("cuda")
     report.add("machine", lambda: machine(device))
-    if not small:
-        report.add("tests that need CUDA", cuda_tests)
-    peak = report.facts["machine"]["peak"]
-    sizes = {"layers": 1, "d_model": 32, "heads": 2, "d_ff": 64}
-    limits = {"tokens_per_update": 200, "vocab_size": 600} if small else {}
-    vocabulary, pairs = prepared(data, 500 if small else PAIRS, 600 if small else 37_000)
-    for name in ("base", "big"):
-        model = PRESETS[name].model.model_copy(update=sizes if small else {})
-        config = PRESETS[name].training.model_copy(update=limits)
-        for compiled, fewest in (
-            (False, FEWEST[1]),
-            *((True, fewest) for fewest in FEWEST[: 3 if name == "base" else 1]),
-        ):
-            if small and compiled:
-                continue  # the compiler takes longer than all the rest
-            label = f"{name} ({fewest:,}), {'yes' if compiled else 'no'}"
-            report.add(
-                label,
-                lambda m=model, c=config, k=compiled, f=fewest: speed(  # type: ignore[misc]
-                    m, c, vocabulary, pairs, device, k, peak, 0.2 if small else 6, f
-                ),
-            )
+    report.add("tests that need CUDA", cuda_tests)
+    vocabulary, pairs = prepared(data, PAIRS, 37_000)
+
+    def add_speed(name: str, compiled: bool, fewest: int, needs: float) -> None:
+        model, config = PRESETS[name].model, PRESETS[name].training
+        report.add(
+            f"{name} ({fewest:,}), {'yes' if compiled else 'no'}",
+            lambda: speed(
+                model, config, vocabulary, pairs, device, compiled, report.facts["machine"]["peak"], 6, fewest
+            ),
+            needs,
+        )
+
+    usual = training.FEWEST_ON_GPU
+    add_speed("base", True, usual, 60)
     # The warm-up is shorter than the paper's, so that two minutes see the rate come down again.
-    recipe: dict[str, Any] = {"steps": 100_000, "warmup": 1_500, "validate_every": 1_500, "average": 2}
-    if small:
-        recipe = limits | {"steps": 4, "warmup": 2, "validate_every": 2, "average": 1, "device": "cpu"}
-    model = out / "model"
-    report.add("training", lambda: train(data, model, recipe, "demo" if small else "base", 20 if small else 120))
-    report.add("sentences/s", lambda: decode(model, 8 if small else 1_000, device.type))
-    print((out / "gpu.md").read_text())
+    recipe = {"steps": 100_000, "warmup": 1_500, "validate_every": 1_500, "average": 2}
+    model, after = folder / "model", 60  # seconds, for what follows it
+    report.add("training", lambda: train(data, model, recipe, "base", 120, report.left - after), needs=after + 60)
+    report.add("sentences/s", lambda: decode(model, 1_000, device.type), needs=25)
+    add_speed("base", False, usual, 15)
+    add_speed("big", True, usual, 60)
+    add_speed("big", False, usual, 20)
+    for fewest in OTHERS:
+        add_speed("base", True, fewest, 45)
+
+
+def measure_in_small(report: Report, data: str, folder: Path) -> None:
+    """The same parts on a CPU, but for the compiler, which would take longer than all the rest."""
+    device = devices.find_device("cpu")
+    report.add("machine", lambda: machine(device))
+    vocabulary, pairs = prepared(data, 300, 500)
+    sizes = {"layers": 1, "d_model": 32, "heads": 2, "d_ff": 64}
+    limits = {"tokens_per_update": 200, "vocab_size": 500}
+    for name in ("base", "big"):
+        model, config = PRESETS[name].model.model_copy(update=sizes), PRESETS[name].training.model_copy(update=limits)
+        report.add(
+            f"{name} ({training.FEWEST_ON_GPU:,}), no",
+            lambda m=model, c=config: speed(  # type: ignore[misc]
+                m, c, vocabulary, pairs, device, False, report.facts["machine"]["peak"], 0.2
+            ),
+        )
+    recipe = limits | {"steps": 4, "warmup": 2, "validate_every": 2, "average": 1, "device": "cpu"}
+    report.add("training", lambda: train(data, folder / "model", recipe, "demo", 60, 120))
+    report.add("sentences/s", lambda: decode(folder / "model", 4, device.type))
 
 
 if __name__ == "__main__":

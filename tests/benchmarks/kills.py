@@ -2,9 +2,9 @@
 
     .venv/bin/python -m tests.benchmarks.kills [KILLS] [--ranks 2]
 
-One run goes straight through. Another is killed with SIGKILL, its whole process group, at moments drawn evenly over a straight
-run's time (while preparing, training, saving, validating, writing), and begun again with the same command until it is done.
-Both must leave the same weights, the same last training state and the same log but for its clocks, to the last byte.
+One run goes straight through. Another is killed with SIGKILL, all of its processes at once, at moments drawn evenly over a
+straight run's time (while preparing, training, saving, validating, writing), and begun again with the same command until it is
+done. Both must leave the same weights, the same last training state and the same log but for its clocks, to the last byte.
 """
 
 import argparse
@@ -52,9 +52,17 @@ def command(folder: Path, name: str, ranks: int) -> list[str]:
 def start(folder: Path, name: str, ranks: int) -> subprocess.Popen[bytes]:
     with (folder / f"{name}.log").open("ab") as log:
         environment = os.environ | {"OMP_NUM_THREADS": "1"}  # so that sums are taken in one order
-        return subprocess.Popen(
-            command(folder, name, ranks), cwd=folder, stderr=log, start_new_session=True, env=environment
-        )
+        return subprocess.Popen(command(folder, name, ranks), cwd=folder, stderr=log, env=environment)
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """With its ranks, to each of which torchrun gives a process group of its own."""
+    process.send_signal(signal.SIGSTOP)  # so that it starts none meanwhile
+    tasks = Path(f"/proc/{process.pid}/task").glob("*/children")
+    children = [int(pid) for task in tasks for pid in task.read_text().split()]
+    for pid in [*children, process.pid]:
+        os.kill(pid, signal.SIGKILL)
+    process.wait()
 
 
 def result(model: Path) -> dict[str, Any]:
@@ -97,8 +105,7 @@ def main() -> None:
             try:
                 code = process.wait(wait) if killed < given.kills else process.wait()
             except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+                kill(process)
                 killed += 1
                 print(f"kill {killed} after {wait:.1f} s, with {checkpoints(folder)}")
                 continue

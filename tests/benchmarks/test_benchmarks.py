@@ -2,14 +2,16 @@
 
 import json
 import math
+import threading
 from pathlib import Path
 
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from tests.benchmarks import training
+from tests.benchmarks import gpu, training
 from tests.benchmarks.contenders import TorchTransformer
+from tests.conftest import write_corpus
 
 
 def test_training_benchmark_in_miniature(
@@ -33,6 +35,52 @@ def test_training_benchmark_in_miniature(
     assert rows[2]["ratio"] == 1
     printed = capsys.readouterr().out
     assert printed.count("\n| nmt ") == printed.count("\n| torch.nn.Transformer ") == 2
+
+
+@pytest.mark.slow
+def test_gpu_measurements_in_miniature(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], demo_pairs: list[tuple[str, str]]
+) -> None:
+    """Every part but the compiler's, on a CPU: numbers in gpu.json and gpu.md, and no failure among them."""
+    data = write_corpus(tmp_path / "corpus", train=demo_pairs[:300], valid=demo_pairs[:10], test=demo_pairs[:10])
+    gpu.main([str(data), str(tmp_path / "out"), "--miniature"])
+    written = (tmp_path / "out" / "gpu.json").read_text()
+    assert "failed" not in written
+    assert "skipped" not in written
+    facts = json.loads(written)
+    speeds = ("base (4,096), no", "big (4,096), no")
+    assert list(facts) == ["machine", "seconds", *speeds, "training", "sentences/s"]
+    for name in speeds:
+        for measure in ("tokens_per_second", "utilisation", "paper_hours", "updates", "micro_batches_per_update"):
+            assert facts[name][measure] > 0, (name, measure)
+    assert facts["training"]["updates"] == 4
+    assert [update for update, _ in facts["training"]["validations"]] == [2, 4]
+    assert " test, en-de: BLEU " in facts["training"]["score"]
+    assert set(facts["sentences/s"]) == {
+        f"{precision} beam {beam}" for precision in ("fp32", "bf16") for beam in (1, 4)
+    }
+    table = (tmp_path / "out" / "gpu.md").read_text()
+    assert table in capsys.readouterr().out
+    assert [row.split(" (")[0] for row in table.splitlines() if "parameters |" in row] == ["| base", "| big"]
+
+
+def test_gpu_report_knows_when_time_is_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part that would take too long is not begun, one that fails or takes too long is told of, and others go on."""
+    report = gpu.Report(tmp_path)
+
+    def fail() -> None:
+        raise ValueError("injected")
+
+    report.add("long", lambda: "done", needs=gpu.LIMIT + 1)
+    report.add("failing", fail)
+    report.add("short", lambda: "done")
+    monkeypatch.setattr(gpu, "LIMIT", 0)
+    report.add("endless", threading.Event().wait, needs=-gpu.LIMIT - 60)
+    facts = json.loads((tmp_path / "gpu.json").read_text())
+    assert set(facts["long"]) == {"skipped"}
+    assert facts["failing"] == {"failed": "ValueError: injected"}
+    assert facts["short"] == "done"
+    assert facts["endless"] == {"failed": "TimeoutError: out of time"}
 
 
 def test_lost_contender_keeps_its_row() -> None:

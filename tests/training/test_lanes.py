@@ -1,0 +1,74 @@
+"""Lanes: work side by side, in order, that leaves the calling thread as it was."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from nmt.training.lanes import Lanes
+from tests.conftest import Nmt, write_corpus
+from tests.test_training_runs import Pairs, outcome, recipe
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def _two_threads() -> Iterator[None]:
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(1)
+
+
+def threads() -> list[str]:
+    """What PyTorch, OpenMP and MKL may use, each by its own account."""
+    counts = torch.__config__.parallel_info().splitlines()
+    return [line.strip() for line in counts if "get_num_threads" in line or "get_max_threads" in line]
+
+
+@pytest.mark.usefixtures("_two_threads")
+def test_lanes_share_the_threads_and_leave_the_caller_its_own() -> None:
+    """Each lane has one of two; validation, on the calling thread, has both, as before."""
+    before = threads()
+    lanes = Lanes(CPU)
+    assert lanes.count == 2
+    together = threading.Barrier(2, timeout=60)
+
+    def work(number: int) -> tuple[int, int]:
+        together.wait()  # so that neither lane does it all
+        product = torch.ones(64, 64) @ torch.ones(64, 64)
+        assert product.sum() == 64**3
+        return number, torch.get_num_threads()
+
+    assert list(lanes.map(work, range(4))) == [(number, 1) for number in range(4)]
+    assert torch.get_num_threads() == 2
+    assert threads() == before
+
+
+def test_one_thread_is_one_lane() -> None:
+    """The calling thread itself."""
+    lanes = Lanes(CPU)
+    assert lanes.count == 1
+    assert list(lanes.map(lambda _: threading.get_ident(), range(2))) == [threading.get_ident()] * 2
+
+
+@pytest.mark.usefixtures("_two_threads")
+def test_a_failure_in_a_lane_is_the_caller_s() -> None:
+    def fail(number: int) -> None:
+        raise torch.OutOfMemoryError(str(number))
+
+    with pytest.raises(torch.OutOfMemoryError, match="0"):
+        list(Lanes(CPU).map(fail, range(3)))
+
+
+@pytest.mark.slow
+def test_runs_with_two_lanes_agree_to_the_last_byte(nmt: Nmt, tmp_path: Path, demo_pairs: Pairs) -> None:
+    """Two processes of two threads each, several micro-batches an update: the same weights and log but for its clocks."""
+    data = write_corpus(tmp_path / "corpus", train=demo_pairs[:120], valid=demo_pairs[120:123], test=[])
+    words = ["--data", data, "--preset", "tiny", "--config", recipe(tmp_path), "--micro-batch-tokens", "64"]
+    for name in ("one", "other"):
+        done = nmt("train", *words, "-m", tmp_path / name, OMP_NUM_THREADS="2")
+        assert done.returncode == 0, done.stderr
+        assert b"CPU, 2 threads" in done.stderr
+    assert outcome(tmp_path / "one") == outcome(tmp_path / "other")

@@ -4,7 +4,9 @@ import fcntl
 import os
 import shutil
 import signal
+import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -279,3 +281,49 @@ def test_another_run_is_refused_by_rank_0_alone(
     done = train_together(model, corpus, "--dropout", "0.5")
     assert_one_tells(done, "dropout was 0.0, now 0.5")
     assert files(model) == before
+
+
+def on_two_machines(tmp_path: Path, *corpora: Path) -> list[subprocess.CompletedProcess[str]]:
+    """A torchrun of one process in each of two folders, which share nothing but the network."""
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        port = probe.getsockname()[1]
+    processes = []
+    for name, data in zip(("first", "second"), corpora, strict=True):
+        (tmp_path / name).mkdir()
+        shutil.copytree(data, tmp_path / name / "corpus")
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1"]
+        meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{port}", "-m", "nmt"]
+        command = [*launcher, *meeting, "train", "--data=corpus", "--preset=tiny", "--model=model"]
+        processes.append(
+            subprocess.Popen(
+                [*command, f"--config={recipe(tmp_path / name)}"],
+                cwd=tmp_path / name,
+                env=os.environ | {"NMT_CACHE": str(tmp_path / name / "cache")},
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+    said = [process.communicate(timeout=4 * LONG)[1] for process in processes]
+    return [
+        subprocess.CompletedProcess(process.args, process.returncode, "", errors)
+        for process, errors in zip(processes, said, strict=True)
+    ]
+
+
+@pytest.mark.slow
+def test_two_machines_need_share_no_folder(corpus: Path, tmp_path: Path) -> None:
+    """Each has its corpus and prepares its own ids; the model is written by rank 0 alone."""
+    ends = on_two_machines(tmp_path, corpus, corpus)
+    assert [end.returncode for end in ends] == [0, 0], ends
+    assert sum((tmp_path / name / "model").exists() for name in ("first", "second")) == 1
+    assert all((tmp_path / name / "cache").is_dir() for name in ("first", "second"))
+
+
+@pytest.mark.slow
+def test_another_text_on_the_second_machine_ends_both(corpus: Path, tmp_path: Path, demo_pairs: Pairs) -> None:
+    """While rank 0 waits for it: neither hangs, and the reason is told."""
+    other = write_corpus(tmp_path / "other", train=demo_pairs[:121])
+    ends = on_two_machines(tmp_path, corpus, other)
+    assert all(end.returncode != 0 for end in ends)
+    assert any("the text on this machine is another than rank 0's" in end.stderr for end in ends)

@@ -14,6 +14,7 @@ from nmt.scoring import Score
 from tests.conftest import write_corpus
 from tests.test_training_runs import Pairs, events, files, outcome, train
 
+MEASURED = scoring.bleu
 EVERY = {"validate_every": 2}  # of 24 updates
 PATIENT = ("--patience", "3")
 RISE_AND_FALL = (1.0, 2.0, 5.0, 4.0, 4.5, 3.0, 6.0, 1.0, 1.0, 1.0, 1.0, 1.0)  # BLEU: best at 6, then at 14
@@ -27,10 +28,10 @@ def corpus(tmp_path_factory: pytest.TempPathFactory, demo_pairs: Pairs) -> Path:
 
 def script(monkeypatch: pytest.MonkeyPatch, *values: float) -> None:
     """Let validations score these, one after the other."""
-    measured, left = scoring.bleu, iter(values)
+    left = iter(values)
 
     def scripted(hypotheses: list[str], references: list[list[str]]) -> Score:
-        return dataclasses.replace(measured(hypotheses, references), value=next(left))
+        return dataclasses.replace(MEASURED(hypotheses, references), value=next(left))
 
     monkeypatch.setattr(scoring, "bleu", scripted)
 

@@ -117,7 +117,7 @@ class _Run:
             return
         self._announce(trainer)
         validator = self._validator("valid", self.settings.valid)
-        before = self._validator(f"the old {self.settings.origin} valid", self.settings.before)
+        before = self._validator(f"old {self.settings.origin}", self.settings.before)
         with _signals(reporter, ranks) as signals, reporter:
             session = Session(self.directory, config, trainer, validator, before, reporter, started)
             if self.settings.origin is not None:

@@ -140,9 +140,9 @@ class Session:
             try:
                 old = before.validate(self.trainer.model, self.progress.micro_batch_tokens, self.ranks)
                 event["before"] = {"name": before.name, "bleu": old.bleu, "perplexity": old.perplexity}
-                said.append(f"on {before.name} {old}")
+                said.append(f"on the {before.name}: {old}")
             except NmtError as error:
-                self.reporter.warn(f"validation on {before.name} failed ({error})")
+                self.reporter.warn(f"validation on the {before.name} failed ({error})")
         return found, event, "; ".join(said)
 
     def log(self, interval: Interval) -> None:

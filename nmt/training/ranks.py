@@ -171,8 +171,9 @@ class Ranks:
         return items
 
     def leave(self) -> None:
-        """Part from the others, when the run is over."""
+        """Part from the others, when the run is over for all of them."""
         if self.count > 1:
+            self.any(False)
             dist.destroy_process_group()
 
 

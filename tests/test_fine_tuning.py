@@ -154,13 +154,13 @@ def test_both_texts_are_reported_throughout(uninterrupted: tuple[Path, Result]) 
     said = [line for line in done.stderr.splitlines() if "BLEU" in line]
     for event, line in zip(reported, said, strict=True):
         assert event["before"].keys() == {"name", "bleu", "perplexity"}
-        assert event["before"]["name"] == "the old old valid"
+        assert event["before"]["name"] == "old old"
         assert f"BLEU {event['bleu']:.2f} (4 lines" in line
         assert f"BLEU {event['before']['bleu']:.2f} (3 lines" in line
     assert said[0].startswith("before the first update: ")
     assert said[-1].startswith("the weights to use: ")
     html = (model / "report.html").read_text(encoding="utf-8")
-    assert "BLEU, the old old valid" in html
+    assert "BLEU, old old" in html
     assert "at update 0" in html or "update 0" in html
 
 
@@ -176,7 +176,7 @@ def test_a_fine_tuned_model_is_an_origin_too(tuned: Path, new: Path, tmp_path: P
     """The old text is then that of the model begun from, not of that one's origin."""
     assert tune(tuned, new, tmp_path / "model", *SHORT, "--steps", "1").exit_code == 0
     [first, *_] = of("validation", tmp_path / "model")
-    assert first["before"]["name"] == "the old new valid"
+    assert first["before"]["name"] == "old new"
     assert first["before"]["bleu"] == of("average", tuned)[0]["bleu"]
 
 

@@ -55,9 +55,11 @@ def train(path: Path, request: Request, reporter: Reporter) -> None:
     started = time.perf_counter()
     with _one_voice(reporter):
         candidates, config = check(request)
-        ranks = Ranks.join(devices.find_device(config.device))
         directory = ModelDirectory(path)
-        with directory.locked() if ranks.first else nullcontext():
+        with (
+            Ranks.join(devices.find_device(config.device)) as ranks,
+            directory.locked() if ranks.first else nullcontext(),
+        ):
             cache = Cache.find(path, reporter.say)
             corpus = corpora.load(request.data, *request.languages, cache) if ranks.on_machine == 0 else None
 
@@ -67,7 +69,6 @@ def train(path: Path, request: Request, reporter: Reporter) -> None:
 
             settings = ranks.share(settle)
             _Run(directory, settings, ranks, reporter).go_on(corpus, cache, started)
-        ranks.leave()
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from types import TracebackType
 from typing import Any, TypeVar
 
 import torch
@@ -27,10 +28,9 @@ Made = TypeVar("Made")
 
 COLLECTIVE = timedelta(minutes=10)  # how far apart ranks may come to a common point; a dead one is noticed at once
 MEETING = timedelta(minutes=10)  # for all machines to be started
-BEAT, SILENCE = (
-    5.0,
-    60.0,
-)  # seconds between two signs of life of a rank that works alone, and without one till it is dead
+BEAT = 5.0  # seconds between two signs of a machine's life
+SILENCE = 600.0  # seconds without one until a machine is given up
+FAILED = "failed"  # why a rank has ended
 POLL = 0.1  # seconds between two looks at whether what one waits for is made, which may take hours
 
 
@@ -45,6 +45,10 @@ class Ranks:
     machines: int = 1  # ... among so many
     store: Any = None  # what torchrun keeps for all of them
     questions: int = 0  # asked of the store so far: all ranks ask the same ones in the same order
+
+    def __post_init__(self) -> None:
+        self.parting = threading.Event()
+        self.telling = threading.Thread(target=self._tell, daemon=True)
 
     @classmethod
     def join(cls, device: torch.device) -> "Ranks":
@@ -71,6 +75,33 @@ class Ranks:
         machine, machines = int(os.environ["GROUP_RANK"]), int(os.environ["GROUP_WORLD_SIZE"])
         return cls(count, rank, on_machine, machine, machines, PrefixStore("nmt", store))
 
+    def __enter__(self) -> "Ranks":
+        """While it lasts, the first rank of each machine tells the others that the machine lives."""
+        if self.store is not None and self.on_machine == 0:
+            self.telling.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Part from the others: once the run is over for all of them, or with the reason why it is over for this one."""
+        try:
+            if self.store is not None and error is None:
+                self.any(False)
+                dist.destroy_process_group()
+            elif self.store is not None:
+                with suppress(RuntimeError):  # of a store that is gone already
+                    self.store.set(FAILED, str(error) or type(error).__name__)
+        finally:
+            self.parting.set()
+            if self.telling.is_alive():
+                self.telling.join()
+
+    def _tell(self) -> None:
+        with suppress(RuntimeError):  # of a store that is gone
+            while not self.parting.wait(BEAT):
+                self.store.add(f"machine {self.machine} lives", 1)
+
     @property
     def first(self) -> bool:
         """Whether this is rank 0, the one that prints and writes."""
@@ -81,53 +112,29 @@ class Ranks:
         if self.store is None:
             return make()
         self.questions += 1
-        makers = (
-            [f"{self.questions}/machine {n}" for n in range(self.machines)] if each_machine else [f"{self.questions}"]
-        )
-        mine = makers[self.machine if each_machine else 0]
+        makers = range(self.machines) if each_machine else [0]  # rank 0 is of machine 0
+        kind = "machine" if each_machine else "run"
+        mine = f"{self.questions}/{kind} {self.machine if each_machine else 0}"
         if (self.on_machine if each_machine else self.rank) == 0:
-            with self._alive(mine):
-                self.store.set(mine, pickle.dumps((make(), None)))
+            self.store.set(mine, pickle.dumps(make()))
         with _others_missed():
-            # For all of them, so that ranks meet again. The store's own waiting would not heed signals.
-            for maker in makers:
-                self._await(maker)
-            return pickle.loads(self.store.get(mine))[0]
+            for maker in makers:  # all of them, so that ranks meet again
+                self._await(f"{self.questions}/{kind} {maker}", maker)
+            return pickle.loads(self.store.get(mine))
 
-    @contextmanager
-    def _alive(self, key: str) -> Iterator[None]:
-        """While this rank makes what the key stands for, tell the others that it lives, or else that it failed."""
-        done = threading.Event()
-
-        def tell() -> None:
-            with suppress(RuntimeError):  # of a store that is gone
-                while not done.wait(BEAT):
-                    self.store.add(f"{key} alive", 1)
-
-        telling = threading.Thread(target=tell, daemon=True)
-        telling.start()
-        try:
-            yield
-        except BaseException as error:
-            self.store.set(key, pickle.dumps((None, str(error) or type(error).__name__)))
-            raise
-        finally:
-            done.set()
-            telling.join()
-
-    def _await(self, key: str) -> None:
-        """Return once what the key stands for is made. Raises NmtError where its maker failed, or is heard of no more."""
+    def _await(self, key: str, machine: int) -> None:
+        """Return once a machine has set the key. Raises NmtError where a rank failed, or the machine is heard of no more."""
         beats, heard = 0, time.monotonic()
-        while not self.store.check([key]):
+        while not self.store.check([key]):  # the store's own waiting would not heed signals
+            if self.store.check([FAILED]):
+                error = NmtError(self.store.get(FAILED).decode())
+                error.everywhere = True  # the rank that failed tells it
+                raise error
             time.sleep(POLL)
-            if (now := self.store.add(f"{key} alive", 0)) != beats:
+            if (now := self.store.add(f"machine {machine} lives", 0)) != beats:
                 beats, heard = now, time.monotonic()
             if time.monotonic() - heard > SILENCE:
-                raise NmtError("another rank is gone, and the run with it (nothing is heard of it any more)")
-        if reason := pickle.loads(self.store.get(key))[1]:
-            error = NmtError(reason)
-            error.everywhere = True  # its maker tells it
-            raise error
+                raise NmtError(f"nothing is heard of machine {machine} any more, and the run is over with it")
 
     def hand_out(self, item: Made) -> Made:
         """Rank 0's item, however large, on every rank."""
@@ -169,12 +176,6 @@ class Ranks:
         with _others_missed():
             dist.all_gather_object(items, item)
         return items
-
-    def leave(self) -> None:
-        """Part from the others, when the run is over for all of them."""
-        if self.count > 1:
-            self.any(False)
-            dist.destroy_process_group()
 
 
 @contextmanager

@@ -164,9 +164,8 @@ def work(ranks: Ranks) -> Found:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    joined = Ranks.join(CPU)
-    (Path(sys.argv[1]) / str(joined.rank)).write_bytes(pickle.dumps(work(joined)))
-    joined.leave()
+    with Ranks.join(CPU) as joined:
+        (Path(sys.argv[1]) / str(joined.rank)).write_bytes(pickle.dumps(work(joined)))
 
 
 # What must have come of it.
@@ -241,7 +240,8 @@ def test_alone_nothing_is_sent() -> None:
         4,
         [5],
     )
-    ranks.leave()
+    with ranks as entered:
+        assert entered is ranks
 
 
 @pytest.mark.parametrize("size", MICRO_BATCHES)

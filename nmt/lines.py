@@ -83,18 +83,23 @@ def write_gz(path: Path, lines: Iterable[str]) -> None:
         os.fsync(raw.fileno())
 
 
-def replace_text(path: Path, text: str) -> None:
-    """Write a text file beside and rename, so that a reader finds the old one or the new one, whole."""
+def replace_bytes(path: Path, content: bytes) -> None:
+    """Write a file beside and rename, so that a reader finds the old one or the new one, whole."""
     part = path.with_name(path.name + ".part")
     try:
-        with part.open("w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with part.open("wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
     except OSError:  # a full disk needs the space
         part.unlink(missing_ok=True)
         raise
+
+
+def replace_text(path: Path, text: str) -> None:
+    """`replace_bytes` of text."""
+    replace_bytes(path, text.encode("utf-8"))
 
 
 def standard_input() -> IO[bytes]:

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -118,9 +119,15 @@ class Validator:
     def _part(self, model: Transformer, tokens: int, ranks: Ranks) -> _Part:
         pairs = np.arange(len(self.plan.pairs))[ranks.rank :: ranks.count]
         engine = TorchEngine(model, find_translation_precision("auto", model.embedding.weight.device))
-        with torch.compiler.set_stance("force_eager"):  # lengths vary too much here for compiled layers to pay
+        with _eagerly(model):
             losses = evaluate(model, self.plan, pairs, tokens, self.config.label_smoothing, self.precision)
             return *losses, Translator(engine, self.vocabulary).translate(self.source[ranks.rank :: ranks.count])
+
+
+def _eagerly(model: Transformer) -> AbstractContextManager[object]:
+    """Without compiled layers, where there are any: lengths vary too much here for them to pay."""
+    compiled = any(getattr(layer, "_compiled_call_impl", None) for layer in model.encoder)
+    return torch.compiler.set_stance("force_eager") if compiled else nullcontext()  # the stance takes seconds to import
 
 
 def sample(source: list[str], reference: list[str]) -> list[int]:

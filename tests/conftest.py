@@ -18,6 +18,7 @@ from nmt.lines import read_lines
 
 # The tests are many small processes, whose threads would only wait on each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("PYTHONFAULTHANDLER", "1")  # whatever aborts a process, the log has its stack
 torch.set_num_threads(1)
 
 Nmt = Callable[..., subprocess.CompletedProcess[bytes]]

@@ -3,7 +3,6 @@
 import hashlib
 import io
 import itertools
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ import sentencepiece as spm
 
 from nmt.errors import UsageError
 from nmt.ids import BOS, EOS, FIRST_PIECE, PAD, RESERVED, UNK
-from nmt.lines import clean
+from nmt.lines import clean, replace_bytes
 
 SAMPLE = 500_000  # pairs at most that the BPE is learned from, so that memory does not grow with the corpus
 CHARACTERS = 300_000_000  # of them at most, however long their lines are
@@ -72,10 +71,7 @@ class Vocabulary:
         return bool(self._processor.IdToPiece(id).startswith("\u2581"))
 
     def save(self, path: Path) -> None:
-        with path.open("wb") as file:
-            file.write(self.model)
-            file.flush()
-            os.fsync(file.fileno())
+        replace_bytes(path, self.model)
 
 
 def learn(pairs: Iterable[tuple[str, str]], count: int, size: int, seed: int) -> Vocabulary:

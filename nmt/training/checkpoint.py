@@ -18,7 +18,7 @@ from safetensors.torch import save as serialize
 from torch import Tensor
 
 from nmt.errors import UsageError
-from nmt.lines import replace_text
+from nmt.lines import replace_bytes, replace_text
 
 WEIGHTS = "model.safetensors"
 OPTIMIZER = "optimizer.pt"
@@ -139,17 +139,8 @@ def restore(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer
 
 
 def save_weights(path: Path, weights: dict[str, Tensor]) -> None:
-    """Write weights beside and rename."""
-    part = path.with_name(path.name + ".part")
-    try:
-        with part.open("wb") as file:  # safetensors' own save_file makes it readable to its owner alone
-            file.write(serialize({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}))
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except OSError:  # a full disk needs the space
-        part.unlink(missing_ok=True)
-        raise
+    """Write weights beside and rename."""  # not by safetensors' own save_file, whose files only their owner can read
+    replace_bytes(path, serialize({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}))
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:

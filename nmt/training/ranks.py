@@ -4,9 +4,11 @@ Alone, a process is the only rank and nothing is sent. All ranks hold the same w
 checkpoint, and take every step with the same summed gradient, so that only rank 0 needs to write anything.
 """
 
+import atexit
 import io
 import os
 import pickle
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -89,6 +91,7 @@ class Ranks:
             if self.store is not None and error is None:
                 self.any(False)
                 dist.destroy_process_group()
+                atexit.register(_end)
             elif self.store is not None:
                 with suppress(RuntimeError):  # of a store that is gone already
                     self.store.set(FAILED, str(error) or type(error).__name__)
@@ -176,6 +179,13 @@ class Ranks:
         with _others_missed():
             dist.all_gather_object(items, item)
         return items
+
+
+def _end() -> None:
+    """End this process, whose work is done, here: gloo's threads may outlive their group, and abort it further on."""
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        stream.flush()
+    os._exit(0)
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO := demo-model
+# Two at a time, for a test is mostly one thread; file by file, for the tests of a file share what they train.
+PYTEST := $(BIN)/pytest -n 2 --dist loadfile
 
 .PHONY: demo test slow check clean
 
@@ -19,10 +21,10 @@ demo: .venv/installed
 	@echo "      .venv/bin/nmt train --data FOLDER --model MINE    with your own train.en and train.de"
 
 test: check
-	$(BIN)/pytest -m "not slow"
+	$(PYTEST) -m "not slow"
 
 slow: .venv/installed
-	$(BIN)/pytest -m slow
+	$(PYTEST) -m slow
 
 check: .venv/installed
 	$(BIN)/ruff check

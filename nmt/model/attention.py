@@ -91,40 +91,60 @@ class MultiHeadAttention(nn.Module):
 class Cache:
     """Keys and values of the target positions decoded so far, for every layer of the decoder.
 
-    One buffer [layers, 2, N, H, capacity, K] holds them all, so that re-ordering the beams is a single gather.
+    All hypotheses of a sentence share its row, and what each of them adds takes the next columns. A hypothesis sees the
+    columns of itself and its ancestors alone, so re-ordering the beams moves that mask and copies no key and no value.
     """
 
-    BLOCK = 32  # positions by which the buffer grows
+    BLOCK = 64  # columns by which the buffer grows
 
     def __init__(self, layers: int) -> None:
         self.layers = layers
-        self.length = 0
-        self._buffer: Tensor | None = None
+        self.length = 0  # positions of each hypothesis
+        self.visible: Tensor | None = None  # what the positions being added may see: [B, 1, beam * T, columns]
+        self._seen: Tensor | None = None  # what each hypothesis has seen, itself included: [B, beam, columns]
+        self._buffer: Tensor | None = None  # [layers, 2, B, H, capacity, K]
+
+    def extend(self, hypotheses: int, like: Tensor) -> None:
+        """Begin the next T positions of so many hypotheses a sentence, side by side in `like` [B, beam * T, ...].
+
+        `update` then adds their keys and values, layer by layer.
+        """
+        positions = like.size(1) // hypotheses
+        one = torch.ones(positions, positions, dtype=torch.bool, device=like.device).tril()
+        own = torch.block_diag(*[one] * hypotheses).expand(like.size(0), -1, -1)
+        if self._seen is not None:
+            own = torch.cat([self._seen.repeat_interleave(positions, 1), own], 2)
+        self.visible = own.unsqueeze(1)
+        self._seen = own[:, positions - 1 :: positions]
+        self.length += positions
 
     def update(self, layer: int, key: Tensor, value: Tensor) -> KeysValues:
-        """Add a layer's new keys and values [N, H, T, K]; returns all of that layer's, [N, H, length + T, K].
-
-        The length moves on when the last layer has added its own.
-        """
-        end = self.length + key.size(2)
-        buffer = self._reserve(key, end)
-        buffer[layer, 0, :, :, self.length : end] = key
-        buffer[layer, 1, :, :, self.length : end] = value
-        if layer == self.layers - 1:
-            self.length = end
+        """Add a layer's new keys and values [B, H, beam * T, K]; returns all of that layer's, [B, H, columns, K]."""
+        assert self._seen is not None, "extend comes first"
+        end = self._seen.size(2)
+        start = end - key.size(2)
+        buffer = self._reserve(key, start, end)
+        buffer[layer, 0, :, :, start:end] = key
+        buffer[layer, 1, :, :, start:end] = value
         return buffer[layer, 0, :, :, :end], buffer[layer, 1, :, :, :end]
 
-    def reorder(self, rows: Tensor) -> None:
-        """Continue from these rows [N'] of the N held; a row may be taken more than once, or not at all."""
-        if self._buffer is not None:
-            self._buffer = self._buffer.index_select(2, rows)
+    def reorder(self, beams: Tensor) -> None:
+        """Go on from these hypotheses of each sentence, [B, beam']; one may be taken more than once, or not at all."""
+        if self._seen is not None:
+            self._seen = self._seen.gather(1, beams.unsqueeze(2).expand(-1, -1, self._seen.size(2)))
 
-    def _reserve(self, like: Tensor, length: int) -> Tensor:
-        if self._buffer is None or self._buffer.size(4) < length:
-            rows, heads, _, width = like.shape
-            capacity = math.ceil(length / self.BLOCK) * self.BLOCK
-            grown = like.new_zeros(self.layers, 2, rows, heads, capacity, width)
+    def keep(self, sentences: Tensor) -> None:
+        """Go on with these sentences [B'] alone."""
+        if self._seen is not None and self._buffer is not None:
+            self._seen = self._seen.index_select(0, sentences)
+            self._buffer = self._buffer.index_select(2, sentences)
+
+    def _reserve(self, like: Tensor, used: int, columns: int) -> Tensor:
+        if self._buffer is None or self._buffer.size(4) < columns:
+            sentences, heads, _, width = like.shape
+            capacity = math.ceil(columns / self.BLOCK) * self.BLOCK
+            grown = like.new_empty(self.layers, 2, sentences, heads, capacity, width)
             if self._buffer is not None:
-                grown[:, :, :, :, : self.length] = self._buffer[:, :, :, :, : self.length]
+                grown[:, :, :, :, :used] = self._buffer[:, :, :, :, :used]
             self._buffer = grown
         return self._buffer

@@ -122,14 +122,16 @@ class DecoderLayer(nn.Module):
         self.add_norms = nn.ModuleList(AddNorm(config) for _ in range(3))
 
     def forward(self, x: Tensor, memory: KeysValues, mask: Tensor, cache: Cache | None, layer: int) -> Tensor:
-        """[N, T, D], the source's keys and values [B, H, S, K] and which may be seen [B, 1, 1, S] -> [N, T, D]."""
+        """[N, T, D], the source's keys and values [B, H, S, K] and which may be seen [B, 1, 1, S] -> [N, T, D].
+
+        With a cache the hypotheses of a sentence stand side by side: [B, beam * T, D] -> [B, beam * T, D].
+        """
 
         def attend(x: Tensor) -> Tensor:
             query, key, value = self.self_attention.project(x)
-            if cache is not None:
-                key, value = cache.update(layer, key, value)
-            # A single new position may see all before it; several at once must not see their future.
-            return self.self_attention(query, key, value, causal=cache is None or x.size(1) > 1)
+            if cache is None:
+                return self.self_attention(query, key, value, causal=True)
+            return self.self_attention(query, *cache.update(layer, key, value), cache.visible)
 
         def attend_to_source(x: Tensor) -> Tensor:
             # [N, T, D] -> [B, beam * T, D]: all hypotheses of a sentence ask its one copy of keys and values.
@@ -182,15 +184,17 @@ class Transformer(nn.Module):
     def decode(self, target: Tensor, memory: Memory, cache: Cache | None = None) -> Tensor:
         """Target ids, beginning with BOS: [N, T] -> states [N, T, D].
 
-        With a cache, `target` holds only what it has not seen: all of it at first, then a token a call. N may be a
-        multiple of the memory's B; the hypotheses of a sentence then lie side by side.
+        With a cache, `target` holds only what it has not seen: a token or several. N may be a multiple of the memory's B;
+        the hypotheses of a sentence then lie side by side.
         """
-        start = cache.length if cache is not None else 0
-        assert start == 0 or target.size(1) == 1, "after the first call a cache takes one token at a time"
-        x = self.embedding(target, start)
+        x = self.embedding(target, cache.length if cache is not None else 0)
+        if cache is not None:
+            sentences = memory.mask.size(0)
+            x = x.reshape(sentences, -1, x.size(-1))  # [N, T, D] -> [B, beam * T, D]
+            cache.extend(target.size(0) // sentences, x)
         for number, layer in enumerate(self.decoder):
             x = layer(x, memory.keys_values[number], memory.mask, cache, number)
-        return self.decoder_norm(x)
+        return self.decoder_norm(x).view(*target.shape, -1)
 
     def count_parameters(self) -> int:
         """Trainable numbers, the shared matrix counted once."""

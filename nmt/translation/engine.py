@@ -29,13 +29,12 @@ class TransformerSteps:
         with torch.autocast(states.device.type, enabled=False):
             return F.linear(states.float(), self.model.embedding.weight)
 
-    def reorder(self, rows: Tensor) -> None:
-        """[N'] rows of the hypotheses held."""
-        self.cache.reorder(rows)
+    def reorder(self, beams: Tensor) -> None:
+        self.cache.reorder(beams)
 
     def keep(self, sentences: Tensor) -> None:
-        """[B'] rows of the sentences held."""
         self.memory = self.memory.keep(sentences)
+        self.cache.keep(sentences)
 
 
 class TorchEngine:

@@ -31,12 +31,12 @@ class Steps(Protocol):
         """Add a token to each hypothesis: [N] -> logits of the next, [N, V]. The caller may overwrite them."""
         ...
 
-    def reorder(self, rows: Tensor) -> None:
-        """Go on with these hypotheses [N'], rows of those held."""
+    def keep(self, sentences: Tensor) -> None:
+        """Go on with these sentences [B'] alone."""
         ...
 
-    def keep(self, sentences: Tensor) -> None:
-        """Go on with these sentences [B'] alone; `reorder` follows with their hypotheses."""
+    def reorder(self, beams: Tensor) -> None:
+        """Go on from these hypotheses of each sentence: [B, beam], numbers among those that it has."""
         ...
 
 
@@ -115,7 +115,6 @@ def beam_search(steps: Steps, limits: Tensor, options: SearchOptions) -> list[li
         done = (worst >= live_p[:, 0] / bounds) | at_limit
         if beam == 1:
             done |= worst > NEVER
-        rows = parents + width * torch.arange(len(parents), device=device).unsqueeze(1)
         if done.any():
             for i in done.nonzero().flatten().tolist():
                 results[int(sentences[i])] = ended.hypotheses(i, int(limits[i]))
@@ -125,9 +124,9 @@ def beam_search(steps: Steps, limits: Tensor, options: SearchOptions) -> list[li
             steps.keep(going)
             ended.keep(going)
             sentences, limits, bounds = sentences[going], limits[going], bounds[going]
-            live_p, live_ids, tokens, parents, rows = (x[going] for x in (live_p, live_ids, tokens, parents, rows))
-        if beam > 1 or len(rows) < len(done):
-            steps.reorder(rows.flatten())
+            live_p, live_ids, tokens, parents = (x[going] for x in (live_p, live_ids, tokens, parents))
+        if beam > 1:
+            steps.reorder(parents)
             live_ids = live_ids.gather(1, parents.unsqueeze(2).expand(-1, -1, longest))
         live_ids[:, :, length - 1] = tokens
         tokens = tokens.flatten()

@@ -80,6 +80,7 @@ def test_cache_returns_all_that_was_added_across_its_blocks() -> None:
     keys, values = torch.randn(2, 3, 4, steps, 8), torch.randn(2, 3, 4, steps, 8)  # layer first
     cache = Cache(2)
     for t in range(steps):
+        cache.extend(1, torch.empty(3, 1, 32))
         for layer in range(2):
             key, value = cache.update(layer, keys[layer, :, :, t : t + 1], values[layer, :, :, t : t + 1])
             assert torch.equal(key, keys[layer, :, :, : t + 1])
@@ -87,15 +88,30 @@ def test_cache_returns_all_that_was_added_across_its_blocks() -> None:
     assert cache.length == steps
 
 
-def test_cache_reorders_every_layer_by_row() -> None:
-    cache = Cache(2)
-    keys = torch.randn(2, 3, 4, 1, 8)
-    for layer in range(2):
-        cache.update(layer, keys[layer], -keys[layer])
-    rows = torch.tensor([2, 0, 0, 1])
-    cache.reorder(rows)
-    more = torch.randn(4, 4, 1, 8)
-    for layer in range(2):
-        key, value = cache.update(layer, more, more)
-        assert torch.equal(key[:, :, :1], keys[layer][rows])
-        assert torch.equal(value[:, :, :1], -keys[layer][rows])
+def test_cache_shows_each_hypothesis_itself_and_its_ancestors() -> None:
+    """Whatever became of the beams: attention over the shared columns is attention over copied rows."""
+    cache = Cache(1)
+    copies: list[list[list[int]]] = [[[]], [[]], [[]]]  # the columns of each hypothesis of each sentence
+    kept = [0, 1, 2]
+    added = 0
+    for sentences, beams in (
+        ([0, 1, 2], [[0, 0], [0, 0], [0, 0]]),
+        ([0, 2], [[1, 0], [1, 1]]),
+        ([1], [[0, 1]]),
+        ([0], [[1, 1]]),
+    ):
+        width = len(copies[0])
+        cache.extend(width, torch.empty(len(kept), width, 32))
+        keys = torch.randn(len(kept), 4, width, 8)
+        cache.update(0, keys, -keys)
+        for held in copies:
+            for number, columns in enumerate(held):
+                columns.append(added + number)
+        added += width
+        assert cache.visible is not None
+        for held, visible in zip(copies, cache.visible[:, 0], strict=True):
+            assert [row.nonzero().flatten().tolist() for row in visible] == held
+        copies = [[[*copies[s][i]] for i in chosen] for s, chosen in zip(sentences, beams, strict=True)]
+        kept = [kept[s] for s in sentences]
+        cache.keep(torch.tensor(sentences))
+        cache.reorder(torch.tensor(beams))

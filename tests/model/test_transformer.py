@@ -220,17 +220,16 @@ def test_the_future_changes_nothing() -> None:
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_cached_states_equal_the_full_pass(norm: str) -> None:
-    """Token by token, and after a prefix at once, beyond a block of the cache."""
+    """Token by token, and several tokens at once, beyond a block of the cache."""
     model = Transformer(SMALL.model_copy(update={"norm": norm}), 30).eval()
     source = torch.randint(12, 30, (2, 6))
     source[1, 3:] = PAD
     target = torch.randint(12, 30, (2, Cache.BLOCK + 8))
     memory = model.encode(source)
     full = model.decode(target, memory)
-    for prefix in (1, 10):
+    for positions in (1, 10):
         cache = Cache(2)
-        pieces = [model.decode(target[:, :prefix], memory, cache)]
-        pieces += [model.decode(target[:, t : t + 1], memory, cache) for t in range(prefix, target.size(1))]
+        pieces = [model.decode(tokens, memory, cache) for tokens in target.split(positions, 1)]
         torch.testing.assert_close(torch.cat(pieces, 1), full, atol=1e-5, rtol=1e-5)
 
 

@@ -26,21 +26,22 @@ class ToySteps:
 
     def __init__(self, seed: int, sentences: int) -> None:
         self.seed = seed
-        self.rows: list[tuple[int, tuple[int, ...]]] = [(sentence, ()) for sentence in range(sentences)]
+        self.rows: list[list[tuple[int, tuple[int, ...]]]] = [[(sentence, ())] for sentence in range(sentences)]
 
     def logits(self, sentence: int, tokens: tuple[int, ...]) -> Tensor:
         generator = torch.Generator().manual_seed(hash((self.seed, sentence, tokens)) % 2**31)
         return torch.randn(SIZE, generator=generator) * 1.5
 
     def step(self, tokens: Tensor) -> Tensor:
-        self.rows = [(s, (*before, int(token))) for (s, before), token in zip(self.rows, tokens, strict=True)]
-        return torch.stack([self.logits(*row) for row in self.rows])
-
-    def reorder(self, rows: Tensor) -> None:
-        self.rows = [self.rows[row] for row in rows.tolist()]
+        added = iter(tokens.tolist())
+        self.rows = [[(s, (*before, next(added))) for s, before in hypotheses] for hypotheses in self.rows]
+        return torch.stack([self.logits(*row) for hypotheses in self.rows for row in hypotheses])
 
     def keep(self, sentences: Tensor) -> None:
-        """Hypotheses are told apart by their rows alone."""
+        self.rows = [self.rows[sentence] for sentence in sentences.tolist()]
+
+    def reorder(self, beams: Tensor) -> None:
+        self.rows = [[held[i] for i in chosen] for held, chosen in zip(self.rows, beams.tolist(), strict=True)]
 
 
 def every_string(toy: ToySteps, sentence: int, limit: int, alpha: float) -> list[Hypothesis]:
@@ -120,10 +121,10 @@ class Scripted:
                 line[token] = math.log(probability)
         return table
 
-    def reorder(self, rows: Tensor) -> None:
-        self.rows = [self.rows[row] for row in rows.tolist()]
-
     def keep(self, sentences: Tensor) -> None: ...
+
+    def reorder(self, beams: Tensor) -> None:
+        self.rows = [self.rows[i] for i in beams[0].tolist()]
 
 
 @pytest.mark.parametrize(
@@ -165,9 +166,15 @@ class UncachedSteps(TransformerSteps):
         self.prefix = tokens[:, None] if self.prefix is None else torch.cat([self.prefix, tokens[:, None]], 1)
         return F.linear(self.model.decode(self.prefix, self.memory)[:, -1], self.model.embedding.weight)
 
-    def reorder(self, rows: Tensor) -> None:
+    def keep(self, sentences: Tensor) -> None:
         assert self.prefix is not None
-        self.prefix = self.prefix[rows]
+        self.prefix = self.prefix.unflatten(0, (self.memory.mask.size(0), -1))[sentences].flatten(0, 1)
+        self.memory = self.memory.keep(sentences)
+
+    def reorder(self, beams: Tensor) -> None:
+        assert self.prefix is not None
+        held = self.prefix.unflatten(0, (len(beams), -1))
+        self.prefix = held.gather(1, beams.unsqueeze(2).expand(-1, -1, held.size(2))).flatten(0, 1)
 
 
 def forced_score(model: Transformer, source: list[int], ids: list[int]) -> float:
@@ -280,7 +287,7 @@ def test_stopping_early_loses_nothing(seed: int, beam: int) -> None:
 
 @pytest.mark.parametrize("beam", [1, 4])
 def test_encoder_runs_once_and_decoder_once_a_token(beam: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One sentence: a pass of each encoder layer, then a single new position of each decoder layer per step."""
+    """One sentence: a pass of each encoder layer, then a single new position of each hypothesis a decoder layer and step."""
     model = small_model(0)
     calls: Counter[str] = Counter()
     positions = []
@@ -298,7 +305,7 @@ def test_encoder_runs_once_and_decoder_once_a_token(beam: int, monkeypatch: pyte
     [[hypothesis]] = TorchEngine(model).search([[20, 21, 22]], SearchOptions(beam=beam, extra=10))
     steps = len(positions)
     assert calls == {"encoder": 2, "decoder": 2 * steps, "project_memory": 2}
-    assert set(positions) == {1}
+    assert positions == [1, *[beam] * (steps - 1)]
     assert len(hypothesis.ids) + 1 <= steps <= 3 + 10 + 1
     if beam == 1:
         assert steps == len(hypothesis.ids) + 1

@@ -5,6 +5,8 @@ target to target (the future masked), target to source (padding masked).
 """
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -48,6 +50,7 @@ class MultiHeadAttention(nn.Module):
     def __init__(self, d_model: int, heads: int, p_dropout: float) -> None:
         super().__init__()
         self.heads, self.p_dropout = heads, p_dropout
+        self.seen: list[Tensor] | None = None  # while watched, the weights of each call
         self.in_weight = nn.Parameter(torch.empty(3 * d_model, d_model))
         self.in_bias = nn.Parameter(torch.zeros(3 * d_model))
         self.out = nn.Linear(d_model, d_model)
@@ -80,8 +83,21 @@ class MultiHeadAttention(nn.Module):
     ) -> Tensor:
         """Attend and project back: [B, H, T, K], [B, H, S, K] twice -> [B, T, D]."""
         p_dropout = self.p_dropout if self.training else 0.0
-        mixed = attention(query, key, value, mask, causal, p_dropout)
+        if self.seen is None:
+            mixed = attention(query, key, value, mask, causal, p_dropout)
+        else:
+            self.seen.append(attention_weights(query, key, mask, causal))
+            mixed = self.seen[-1] @ value
         return self.out(mixed.transpose(1, 2).flatten(2))
+
+    @contextmanager
+    def watched(self) -> Iterator[list[Tensor]]:
+        """Within, outside of training, the weights [B, H, T, S] of each call are collected."""
+        self.seen = []
+        try:
+            yield self.seen
+        finally:
+            self.seen = None
 
     def _split(self, states: Tensor) -> Tensor:
         # [B, T, D] -> [B, T, H, K] -> [B, H, T, K]

@@ -1,0 +1,48 @@
+"""What the model says of a given translation: one teacher-forced pass, with every token's log-probability and attention."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from nmt.ids import BOS, EOS, PAD
+from nmt.model.transformer import Transformer
+
+
+@dataclass(frozen=True)
+class Forced:
+    """One translation of T pieces of a source of S pieces, as the model sees it."""
+
+    log_probabilities: list[float]  # natural logarithms: of each piece, and of EOS at last
+    attention: list[list[float]]  # [T + 1, S + 1]: how much each piece, EOS at last, looked at each of the source's
+
+
+@torch.no_grad()
+def force(model: Transformer, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[Forced]:
+    """The targets, given as ids without BOS and EOS as the sources are, in one batch; in the precision around it.
+
+    The attention is that of the last decoder layer but one to the source, the mean of its heads: there words find their
+    translations best (Garg et al. 2019, "Jointly Learning to Align and Translate"). Row t is of the step that predicts piece t.
+    """
+    device = model.embedding.weight.device
+    cross_attention = model.decoder[max(0, model.config.layers - 2)].cross_attention
+    with cross_attention.watched() as seen:  # type: ignore[operator, union-attr]
+        memory = model.encode(padded([[*source, EOS] for source in sources], device))
+        states = model.decode(padded([[BOS, *target] for target in targets], device), memory)
+    outputs = padded([[*target, EOS] for target in targets], device)
+    with torch.autocast(device.type, enabled=False):
+        log_p = F.linear(states.float(), model.embedding.weight).log_softmax(-1)
+    each = log_p.gather(2, outputs.unsqueeze(2)).squeeze(2)
+    [weights] = seen
+    return [
+        Forced(row[: len(target) + 1].tolist(), rows[: len(target) + 1, : len(source) + 1].tolist())
+        for row, rows, source, target in zip(each, weights.float().mean(1), sources, targets, strict=True)
+    ]
+
+
+def padded(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:
+    """Lists of ids -> [B, T], the shorter ones filled up with PAD."""
+    tensors = [torch.tensor(row, device=device) for row in rows]
+    return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=PAD)

@@ -49,11 +49,10 @@ class Embedding(nn.Module):
     def forward(self, ids: Tensor, start: int = 0) -> Tensor:
         """[B, T] ids, the first of them at position `start` -> [B, T, D]."""
         end, d_model = start + ids.size(1), self.weight.size(1)
-        if end > self.positions.size(0):
-            self.positions = sinusoids(2 * end, d_model).to(self.weight.device)
-        return self.dropout(
-            F.embedding(ids, self.weight, padding_idx=PAD) * math.sqrt(d_model) + self.positions[start:end]
-        )
+        positions = self.positions  # once: another lane may replace it by one that is long enough for itself
+        if end > positions.size(0):
+            self.positions = positions = sinusoids(2 * end, d_model).to(self.weight.device)
+        return self.dropout(F.embedding(ids, self.weight, padding_idx=PAD) * math.sqrt(d_model) + positions[start:end])
 
 
 class AddNorm(nn.Module):

@@ -31,7 +31,7 @@ from nmt.model.dropout import drawn_from
 from nmt.model.transformer import Transformer
 from nmt.training.ahead import ahead
 from nmt.training.checkpoint import Progress
-from nmt.training.lanes import Lanes
+from nmt.lanes import Lanes
 from nmt.training.loss import loss
 from nmt.training.ranks import Ranks
 from nmt.training.schedule import learning_rate

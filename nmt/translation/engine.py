@@ -1,6 +1,6 @@
 """The PyTorch engine: the Transformer as beam search wants it, the encoder run once and the decoder once a token."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor
@@ -8,9 +8,10 @@ from torch.nn import functional as F
 
 from nmt.devices import autocast
 from nmt.ids import EOS, PAD
+from nmt.lanes import Lanes
 from nmt.model.attention import Cache
 from nmt.model.transformer import Transformer
-from nmt.translation.hypothesis import Hypothesis, SearchOptions
+from nmt.translation.hypothesis import Batch, Hypothesis, SearchOptions
 from nmt.translation.search import beam_search
 
 
@@ -38,22 +39,36 @@ class TransformerSteps:
 
 
 class TorchEngine:
-    """`Engine` of hypothesis.py for the model, on the device where its weights are."""
+    """`Engine` of hypothesis.py for the model, on the device where its weights are; on a CPU, two batches side by side."""
 
     def __init__(self, model: Transformer, precision: str = "fp32") -> None:
         self.model, self.precision = model, precision
+        self.device = model.embedding.weight.device
+        self.lanes = Lanes(self.device)
 
-    @torch.no_grad()
-    def search(self, sources: Sequence[Sequence[int]], options: SearchOptions) -> list[list[Hypothesis]]:
-        """The n-best hypotheses of each source, searched in one batch. The model is left in the mode it was in."""
-        device = self.model.embedding.weight.device
-        rows = [torch.tensor([*source, EOS], device=device) for source in sources]
-        padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
-        limits = torch.tensor([len(source) + options.extra for source in sources], device=device)
+    def search_all(self, batches: Iterable[Batch], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
+        """The model is left in the mode it was in."""
         training = self.model.training
         self.model.eval()
         try:
-            with autocast(device, self.precision):
-                return beam_search(TransformerSteps(self.model, padded), limits, options)
+            yield from self.lanes.map(lambda batch: self._search(batch, options), batches)
         finally:
             self.model.train(training)
+
+    def search(self, sources: Batch, options: SearchOptions) -> list[list[Hypothesis]]:
+        """The n-best hypotheses of each source, searched in one batch."""
+        [found] = self.search_all([sources], options)
+        return found
+
+    @torch.no_grad()
+    def _search(self, sources: Batch, options: SearchOptions) -> list[list[Hypothesis]]:
+        source = padded([[*ids, EOS] for ids in sources], self.device)
+        limits = torch.tensor([len(ids) + options.extra for ids in sources], device=self.device)
+        with autocast(self.device, self.precision):
+            return beam_search(TransformerSteps(self.model, source), limits, options)
+
+
+def padded(rows: Batch, device: torch.device) -> Tensor:
+    """Lists of ids -> [B, T], the shorter ones filled up with PAD."""
+    tensors = [torch.tensor(row, device=device) for row in rows]
+    return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=PAD)

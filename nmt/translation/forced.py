@@ -1,14 +1,14 @@
 """What the model says of a given translation: one teacher-forced pass, with every token's log-probability and attention."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 from torch.nn import functional as F
 
-from nmt.ids import BOS, EOS, PAD
+from nmt.ids import BOS, EOS
 from nmt.model.transformer import Transformer
+from nmt.translation.engine import padded
+from nmt.translation.hypothesis import Batch
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Forced:
 
 
 @torch.no_grad()
-def force(model: Transformer, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[Forced]:
+def force(model: Transformer, sources: Batch, targets: Batch) -> list[Forced]:
     """The targets, given as ids without BOS and EOS as the sources are, in one batch; in the precision around it.
 
     The attention is that of the last decoder layer but one to the source, the mean of its heads: there words find their
@@ -40,9 +40,3 @@ def force(model: Transformer, sources: Sequence[Sequence[int]], targets: Sequenc
         Forced(row[: len(target) + 1].tolist(), rows[: len(target) + 1, : len(source) + 1].tolist())
         for row, rows, source, target in zip(each, weights.float().mean(1), sources, targets, strict=True)
     ]
-
-
-def padded(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:
-    """Lists of ids -> [B, T], the shorter ones filled up with PAD."""
-    tensors = [torch.tensor(row, device=device) for row in rows]
-    return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=PAD)

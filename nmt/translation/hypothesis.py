@@ -1,6 +1,6 @@
 """What passes between text and search: the options going in, the hypotheses coming out, and the engine between them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -25,11 +25,14 @@ class Hypothesis:
     at_limit: bool  # ended because it was as long as it may be
 
 
+Batch = Sequence[Sequence[int]]  # sources, given as ids without EOS, that go through the model together
+
+
 class Engine(Protocol):
     """All that the translator knows of a model."""
 
-    def search(self, sources: Sequence[Sequence[int]], options: SearchOptions) -> list[list[Hypothesis]]:
-        """The n-best hypotheses of each source, given as ids without EOS. Every source has at least one id."""
+    def search_all(self, batches: Iterable[Batch], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
+        """The n-best hypotheses of each source of each batch, in order. Every source has at least one id."""
         ...
 
 

@@ -61,8 +61,9 @@ class Translator:
         lines = [self._read(text) for text in texts]
         jobs = [(line, number) for line in lines for number in range(len(line.parts))]
         jobs.sort(key=lambda job: len(job[0].parts[job[1]]), reverse=True)  # the longest first: memory fails early
-        for batch in self._batches(jobs):
-            found = self.engine.search([line.parts[number] for line, number in batch], options)
+        batches = list(self._batches(jobs))
+        sources = ([line.parts[number] for line, number in batch] for batch in batches)
+        for batch, found in zip(batches, self.engine.search_all(sources, options), strict=True):
             for (line, number), hypotheses in zip(batch, found, strict=True):
                 line.found[number] = hypotheses[0]
         return [self._write(line) for line in lines]

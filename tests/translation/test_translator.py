@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from nmt.data.vocabulary import Vocabulary
 from nmt.errors import UsageError
 from nmt.lines import clean
-from nmt.translation.hypothesis import Hypothesis, SearchOptions
+from nmt.translation.hypothesis import Batch, Hypothesis, SearchOptions
 from nmt.translation.translator import (
     LONGEST,
     WINDOW_CHARACTERS,
@@ -34,11 +34,12 @@ class Echo:
         self.batches: list[list[list[int]]] = []
         self.options: list[SearchOptions] = []
 
-    def search(self, sources: Sequence[Sequence[int]], options: SearchOptions) -> list[list[Hypothesis]]:
-        self.batches.append([list(source) for source in sources])
-        self.options.append(options)
-        answers = [list(source if self.answer is None else self.answer) for source in sources]
-        return [[Hypothesis(ids, -1.0, -1.0, self.at_limit)] for ids in answers]
+    def search_all(self, batches: Iterable[Batch], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
+        for sources in batches:
+            self.batches.append([list(source) for source in sources])
+            self.options.append(options)
+            answers = [list(source if self.answer is None else self.answer) for source in sources]
+            yield [[Hypothesis(ids, -1.0, -1.0, self.at_limit)] for ids in answers]
 
 
 def test_needs_no_torch() -> None:

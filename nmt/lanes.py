@@ -1,4 +1,4 @@
-"""Micro-batches computed side by side on a CPU: a core that works on its own waits less than cores that share every product."""
+"""Batches computed side by side on a CPU: a core that works on its own waits less than cores that share every product."""
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +9,7 @@ import torch
 Item = TypeVar("Item")
 Made = TypeVar("Made")
 
-MOST = 2  # lanes: each holds a micro-batch's activations
+MOST = 2  # lanes: each holds a batch's activations
 
 
 class Lanes:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nmt.training.lanes import Lanes
+from nmt.lanes import Lanes
 from tests.conftest import Nmt, write_corpus
 from tests.test_training_runs import Pairs, outcome, recipe
 

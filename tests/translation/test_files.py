@@ -63,7 +63,7 @@ class Shout:
 @pytest.fixture
 def shout(monkeypatch: pytest.MonkeyPatch, vocabulary: Vocabulary) -> Shout:
     engine = Shout()
-    monkeypatch.setattr(files, "load_translator", lambda *_: Translator(engine, vocabulary))
+    monkeypatch.setattr(files, "load_translator", lambda *_: Translator(engine, vocabulary, "en"))
     return engine
 
 

@@ -142,6 +142,15 @@ def translate(
     length_penalty: Annotated[float, typer.Option(help="Alpha of the length penalty.")] = (
         SearchOptions.length_penalty
     ),
+    n_best: Annotated[
+        int | None, typer.Option(help="Translations a line, each with its line number, rank and score before it.")
+    ] = None,
+    form: Annotated[
+        str, typer.Option("--format", metavar="text|json", help="Text, or a JSON object a line with scores and flags.")
+    ] = "text",
+    no_split: Annotated[
+        bool, typer.Option("--no-split", help="Translate a line of several sentences at once, not one by one.")
+    ] = False,
     batch_tokens: Annotated[int | None, typer.Option(help="Source pieces that are searched at once.")] = None,
     device: Device = None,
     precision: Precision = None,
@@ -150,10 +159,14 @@ def translate(
     """Translate text, line by line."""
     with faults_reported():
         from nmt.translation import files
+        from nmt.translation.output import output_format
         from nmt.translation.translator import search_options
 
-        options = search_options(beam, length_penalty)
-        files.translate(model, file, output, options, batch_tokens, device, precision, Reporter(quiet))
+        options = search_options(beam, length_penalty, 1 if n_best is None else n_best)
+        write = output_format(form, n_best)
+        files.translate(
+            model, file, output, options, not no_split, write, batch_tokens, device, precision, Reporter(quiet)
+        )
 
 
 @app.command()

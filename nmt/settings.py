@@ -65,6 +65,7 @@ class Settings:
     model: ModelConfig
     training: TrainingConfig
     data: dict[str, Any]  # what the text is, as config.json has it
+    source: str  # the language translated from
     vocabulary: bytes
     valid: Text | None
     origin: str | None  # the corpus of the model that this one began from ...
@@ -182,6 +183,7 @@ class Settler:
             model,
             config,
             identity["data"],
+            identity["source"],
             self.directory.read_vocabulary().model,
             self.directory.read_heldout("valid"),
             origin.config["data"]["name"] if origin else None,

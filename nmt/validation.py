@@ -60,12 +60,16 @@ class Validator:
         name: str,
         source: list[str],
         reference: list[str],
+        language: str,
         vocabulary: Vocabulary,
         config: TrainingConfig,
         precision: str,
     ) -> None:
-        """From raw lines that line up, at least one of them with text on both sides; the name is for people."""
-        self.name = name
+        """From raw lines that line up, at least one of them with text on both sides; the name is for people.
+
+        `language` is the source's code.
+        """
+        self.name, self.language = name, language
         self.source, self.reference, self.vocabulary = source, reference, vocabulary
         self.config, self.precision = config, precision
         self.sampled = sample(source, reference)
@@ -121,7 +125,8 @@ class Validator:
         engine = TorchEngine(model, find_translation_precision("auto", model.embedding.weight.device))
         with _eagerly(model):
             losses = evaluate(model, self.plan, pairs, tokens, self.config.label_smoothing, self.precision)
-            return *losses, Translator(engine, self.vocabulary).translate(self.source[ranks.rank :: ranks.count])
+            translator = Translator(engine, self.vocabulary, self.language)
+            return *losses, translator.translate(self.source[ranks.rank :: ranks.count])
 
 
 def _eagerly(model: Transformer) -> AbstractContextManager[object]:

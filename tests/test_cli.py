@@ -17,9 +17,9 @@ from tests.conftest import Nmt, call, refusal
 HEAVY = ("torch", "datasets", "sacrebleu", "sentencepiece", "numpy")
 COMMANDS = ("train", "translate", "score")
 OPTIONS = """
---average --batch-tokens --beam --config --data --device --dropout --from --help --install-completion --length-penalty
---lowercase --micro-batch-tokens --model --norm --output --patience --precision --preset --quiet --reference --restart --seed
---show-completion --source --steps --target --tokens-per-update --validate-every --version --vocab-size
+--average --batch-tokens --beam --config --data --device --dropout --format --from --help --install-completion --length-penalty
+--lowercase --micro-batch-tokens --model --n-best --no-split --norm --output --patience --precision --preset --quiet --reference
+--restart --seed --show-completion --source --steps --target --tokens-per-update --validate-every --version --vocab-size
 """
 
 
@@ -110,6 +110,10 @@ def test_wrong_usage_exits_with_2(arguments: list[str]) -> None:
         (["translate", "--length-penalty", "-1"], "--length-penalty -1"),
         (["translate", "--length-penalty", "nan"], "--length-penalty nan"),
         (["translate", "--batch-tokens", "0"], "--batch-tokens 0"),
+        (["translate", "--n-best", "0"], "--n-best 0"),
+        (["translate", "--n-best", "5"], "--n-best 5"),
+        (["translate", "--n-best", "2", "--beam", "1"], "--beam 2"),
+        (["translate", "--format", "xml"], "--format xml"),
         (["score", "none.txt", "-r", "none.ref"], "none.ref"),
         (["score", "none.txt"], "-r"),
         (["score", "-m", "nowhere"], "nowhere"),

@@ -13,10 +13,12 @@ from typing import IO
 
 from nmt.errors import NmtError, UsageError
 from nmt.lines import decode_lines, read_lines, standard_input, standard_output
-from nmt.reporting import Reporter
+from nmt.reporting import Reporter, duration
 from nmt.translation.hypothesis import SearchOptions
+from nmt.translation.joining import FLAGS
 from nmt.translation.loading import load_translator
-from nmt.translation.translator import WINDOW_CHARACTERS, WINDOW_LINES, windows
+from nmt.translation.output import Format
+from nmt.translation.translator import WINDOW_CHARACTERS, WINDOW_LINES, Progress, untold, windows
 
 PATIENCE = 0.05  # seconds without a further line after which a pipe is answered
 SOONEST = 0.5  # seconds after its first line by which a group is answered, though more keep coming
@@ -28,12 +30,17 @@ def translate(
     file: str,
     output: Path | None,
     options: SearchOptions,
+    split: bool,
+    write: Format,
     batch_tokens: int | None,
     device: str | None,
     precision: str | None,
     reporter: Reporter,
 ) -> None:
-    """Translate a file or stdin to a file or stdout, a line for a line. Raises UsageError, NmtError."""
+    """Translate a file or stdin to a file or stdout, a line for a line, each as `write` has it.
+
+    Raises UsageError, NmtError.
+    """
     if batch_tokens is not None and batch_tokens < 1:
         raise UsageError(f"--batch-tokens {batch_tokens}: must be at least 1")
     path = Path(file)
@@ -43,6 +50,7 @@ def translate(
         raise UsageError(f"{file}: {error.strerror}") from None
     if file != "-" and path.is_dir():
         raise UsageError(f"{file}: a folder; name a file")
+    count = None  # of lines, where that can be known
     if not streamed:
         count = sum(1 for _ in read_lines(path))  # every line is read before the first is written: no half translations
         if output and output.exists() and output.samefile(path):
@@ -54,25 +62,48 @@ def translate(
         groups: Iterable[list[str]] = _arriving(_own(standard_input()) if file == "-" else path.open("rb"), file)
     else:
         groups = windows(read_lines(path))
-    cut: list[int] = []
-    limited: list[int] = []
+    flagged: dict[str, list[int]] = {flag: [] for flag in FLAGS}
     number = 0
-    with _open_output(output) as out:
+    with _open_output(output) as out, _speed(reporter, count, out) as progress:
         for group in groups:
-            for translation in translator.translate_stream([group], options):
+            translations = translator.translate_stream([group], options, split, progress)
+            for source, found in zip(group, translations, strict=True):
                 number += 1
-                out.write(translation.text.encode("utf-8") + b"\n")
-                if translation.parts > 1:
-                    cut.append(number)
-                if translation.at_limit:
-                    limited.append(number)
+                out.write(write(number, source, found).encode("utf-8") + b"\n")
+                for flag in found[0].flags:
+                    flagged[flag].append(number)
             out.flush()
-        if not streamed and number != count:
+        if count is not None and number != count:
             raise NmtError(f"{file}: {count:,} lines were read but {number:,} written; the file changed meanwhile")
-    if cut:
-        reporter.warn(f"too long for one search, so translated in parts: {_line_numbers(cut)}")
-    if limited:
-        reporter.warn(f"ended by the length limit, so perhaps repetitive: {_line_numbers(limited)}")
+    for flag, numbers in flagged.items():
+        if numbers:
+            reporter.warn(f"{FLAGS[flag]}: {_line_numbers(numbers)}")
+
+
+@contextmanager
+def _speed(reporter: Reporter, lines: int | None, out: IO[bytes]) -> Iterator[Progress]:
+    """Show sentences a second and time left in a progress bar, and what they were in a line at the end.
+
+    Only for a file, of so many lines, and on a terminal to which its translation does not go as well.
+    """
+    if lines is None or not reporter.on_terminal or out.isatty():
+        yield untold
+        return
+    began, sentences, done = time.perf_counter(), 0, 0.0
+    task = reporter.bar.add_task("translating", total=lines, status="")
+
+    def rate() -> str:
+        return f"{sentences / (time.perf_counter() - began):,.0f} sentences/s"
+
+    def progress(more_sentences: int, more_lines: float) -> None:
+        nonlocal sentences, done
+        sentences, done = sentences + more_sentences, done + more_lines
+        left = (time.perf_counter() - began) * (lines / done - 1)
+        reporter.bar.update(task, completed=done, status=f"{rate()}, {duration(left)} left")
+
+    with reporter:
+        yield progress
+    reporter.say(f"{lines:,} lines in {duration(time.perf_counter() - began)}, {rate()}")
 
 
 @contextmanager

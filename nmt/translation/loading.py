@@ -20,4 +20,5 @@ def load_translator(
     where = find_device(device)
     model = directory.read_model(path / WEIGHTS).to(where)
     engine = TorchEngine(model, find_translation_precision(precision, where))
-    return Translator(engine, directory.read_vocabulary(), batch_tokens or BATCH_TOKENS)
+    language = directory.read_config()["source"]
+    return Translator(engine, directory.read_vocabulary(), language, batch_tokens or BATCH_TOKENS)

@@ -1,104 +1,121 @@
 """Text in, text out: one translation a line, in the order of the lines, whatever the batches were.
 
-Lines are translated in windows that bound the memory. Within a window the sentences are sorted by length, so that batches
+Lines are translated in windows that bound the memory. Within a window all sentences are sorted by length, so that batches
 hold little padding, and put back afterwards.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from nmt.data.vocabulary import Vocabulary
 from nmt.errors import UsageError
 from nmt.lines import clean, is_blank, needs_no_translation
-from nmt.translation.hypothesis import Engine, Hypothesis, SearchOptions
+from nmt.translation.hypothesis import Engine, SearchOptions
+from nmt.translation.joining import Line, Part, Translation, join
+from nmt.translation.splitting import parts, sentences, trimmed
 
 LONGEST = 512  # pieces; a longer source is translated in parts
 WINDOW_LINES = 4_096
 WINDOW_CHARACTERS = 500_000
 BATCH_TOKENS = 2_048  # source pieces, padding included, that go through search at once
 
-
-@dataclass
-class Translation:
-    """The translation of one line, and what a reader should know of it."""
-
-    text: str
-    parts: int = 1  # more where the source was too long for one search
-    at_limit: bool = False  # some part was ended by its length limit
+Progress = Callable[[int, float], None]  # told after each batch: its sentences, and how many lines' worth of work they were
 
 
-@dataclass
-class _Line:
-    """A line on its way through the model."""
-
-    text: str  # what comes out if nothing is to be translated
-    parts: list[list[int]] = field(default_factory=list)  # ids to translate
-    found: dict[int, Hypothesis] = field(default_factory=dict)  # by part
+def untold(_sentences: int, _lines: float) -> None:
+    """The progress of which nobody is told."""
 
 
 class Translator:
-    """A vocabulary and an engine that searches over its ids."""
+    """A vocabulary and an engine that searches over its ids, for text in one language."""
 
-    def __init__(self, engine: Engine, vocabulary: Vocabulary, batch_tokens: int = BATCH_TOKENS) -> None:
-        self.engine, self.vocabulary, self.batch_tokens = engine, vocabulary, batch_tokens
+    def __init__(
+        self, engine: Engine, vocabulary: Vocabulary, language: str, batch_tokens: int = BATCH_TOKENS
+    ) -> None:
+        """`language` is the source's, by whose rules sentences end."""
+        self.engine, self.vocabulary, self.language, self.batch_tokens = engine, vocabulary, language, batch_tokens
 
     def translate(
         self,
         lines: Sequence[str],
         beam: int = SearchOptions.beam,
         length_penalty: float = SearchOptions.length_penalty,
+        split: bool = True,
     ) -> list[str]:
-        """The best translation of each line. Blank lines stay blank, lines without a letter are copied."""
+        """The best translation of each line. Blank lines stay blank, lines without a letter are copied.
+
+        A line of several sentences is translated sentence by sentence, unless `split` is false.
+        """
         options = search_options(beam, length_penalty)
-        return [translation.text for translation in self.translate_stream(windows(lines), options)]
+        return [found[0].text for found in self.translate_stream(windows(lines), options, split)]
 
-    def translate_stream(self, groups: Iterable[Sequence[str]], options: SearchOptions) -> Iterator[Translation]:
-        """The translations of the lines of each group, yielded as soon as their group is done."""
+    def translate_stream(
+        self,
+        groups: Iterable[Sequence[str]],
+        options: SearchOptions,
+        split: bool = True,
+        progress: Progress = untold,
+    ) -> Iterator[list[Translation]]:
+        """The n-best translations of each line of each group, the best first, yielded as soon as their group is done.
+
+        A line in which nothing is translated has one only.
+        """
         for group in groups:
-            yield from self._translate_group(group, options)
+            yield from self._translate_group(group, options, split, progress)
 
-    def _translate_group(self, texts: Sequence[str], options: SearchOptions) -> list[Translation]:
-        lines = [self._read(text) for text in texts]
-        jobs = [(line, number) for line in lines for number in range(len(line.parts))]
-        jobs.sort(key=lambda job: len(job[0].parts[job[1]]), reverse=True)  # the longest first: memory fails early
-        batches = list(self._batches(jobs))
-        sources = ([line.parts[number] for line, number in batch] for batch in batches)
+    def _translate_group(
+        self, texts: Sequence[str], options: SearchOptions, split: bool, progress: Progress
+    ) -> list[list[Translation]]:
+        lines = [self._read(text, split) for text in texts]
+        waiting = [piece for line in lines for piece in line if isinstance(piece, Part)]
+        waiting.sort(key=lambda part: len(part.ids), reverse=True)  # the longest first: memory fails early
+        total = sum(len(part.ids) for part in waiting)
+        batches = list(self._batches(waiting))
+        sources = [[part.ids for part in batch] for batch in batches]
         for batch, found in zip(batches, self.engine.search_all(sources, options), strict=True):
-            for (line, number), hypotheses in zip(batch, found, strict=True):
-                line.found[number] = hypotheses[0]
-        return [self._write(line) for line in lines]
+            for part, hypotheses in zip(batch, found, strict=True):
+                part.hypotheses = hypotheses
+            progress(len(batch), len(texts) * sum(len(part.ids) for part in batch) / total)
+        return [join(line, self.vocabulary, options.n_best) for line in lines]
 
-    def _read(self, text: str) -> _Line:
+    def _read(self, text: str, split: bool) -> Line:
+        """White space is kept as it stands, and not shown to the model, around a line and between its sentences."""
         text = clean(text)
         if is_blank(text):
-            return _Line("")
-        if needs_no_translation(text):
-            return _Line(text)
-        return _Line(text, list(split(self.vocabulary, self.vocabulary.encode(text), LONGEST)))
+            return [""]
+        line: Line = []
+        for sentence in sentences(text, self.language) if split else [text]:
+            before, core, after = trimmed(sentence)
+            line += [before, *self._parts(core), after]
+        return line
 
-    def _write(self, line: _Line) -> Translation:
-        if not line.parts:
-            return Translation(line.text)
-        hypotheses = [line.found[number] for number in range(len(line.parts))]
-        text = " ".join(self.vocabulary.decode(hypothesis.ids) for hypothesis in hypotheses)
-        return Translation(text, len(hypotheses), any(hypothesis.at_limit for hypothesis in hypotheses))
+    def _parts(self, sentence: str) -> Line:
+        if needs_no_translation(sentence):
+            return [sentence]
+        cut = list(parts(self.vocabulary, self.vocabulary.encode(sentence), LONGEST))
+        line: Line = []
+        for ids in cut:
+            line += [" ", Part(ids, len(cut) > 1)]
+        return line[1:]
 
-    def _batches(self, jobs: Sequence[tuple[_Line, int]]) -> Iterator[Sequence[tuple[_Line, int]]]:
+    def _batches(self, waiting: Sequence[Part]) -> Iterator[Sequence[Part]]:
         start = 0
-        while start < len(jobs):
-            line, number = jobs[start]
-            rows = max(1, self.batch_tokens // len(line.parts[number]))
-            yield jobs[start : start + rows]
+        while start < len(waiting):
+            rows = max(1, self.batch_tokens // len(waiting[start].ids))
+            yield waiting[start : start + rows]
             start += rows
 
 
-def search_options(beam: int, length_penalty: float) -> SearchOptions:
+def search_options(beam: int, length_penalty: float, n_best: int = 1) -> SearchOptions:
     """Checked options. Raises UsageError for what cannot be searched with."""
     if beam < 1:
         raise UsageError(f"--beam {beam}: must be at least 1")
     if not 0 <= length_penalty < 10:
         raise UsageError(f"--length-penalty {length_penalty}: must be from 0 up to 10")
-    return SearchOptions(beam=beam, length_penalty=length_penalty)
+    if n_best < 1:
+        raise UsageError(f"--n-best {n_best}: must be at least 1")
+    if n_best > beam:
+        raise UsageError(f"--n-best {n_best}: a beam of {beam} holds fewer; ask for --beam {n_best} too")
+    return SearchOptions(beam=beam, length_penalty=length_penalty, n_best=n_best)
 
 
 def windows(lines: Iterable[str]) -> Iterator[list[str]]:
@@ -113,13 +130,3 @@ def windows(lines: Iterable[str]) -> Iterator[list[str]]:
             window, characters = [], 0
     if window:
         yield window
-
-
-def split(vocabulary: Vocabulary, ids: list[int], longest: int) -> Iterator[list[int]]:
-    """Cut ids into parts of at most `longest`, before the last piece that begins a word; a word that long is cut too."""
-    while len(ids) > longest:
-        starts = (i for i in range(longest, 0, -1) if vocabulary.begins_word(ids[i]))
-        cut = next(starts, longest)
-        yield ids[:cut]
-        ids = ids[cut:]
-    yield ids

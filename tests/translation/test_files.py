@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ import nmt as package
 from nmt.data.vocabulary import Vocabulary
 from nmt.lines import read_lines
 from nmt.translation import files
-from nmt.translation.hypothesis import Hypothesis, SearchOptions
+from nmt.translation.hypothesis import Batch, Hypothesis, SearchOptions
 from nmt.translation.translator import WINDOW_LINES, Translator
 from tests.conftest import Nmt, call, refusal
 
@@ -56,14 +56,15 @@ class Shout:
     def __init__(self, at_limit: bool = False) -> None:
         self.at_limit = at_limit
 
-    def search(self, sources: Sequence[Sequence[int]], options: SearchOptions) -> list[list[Hypothesis]]:
-        return [[Hypothesis(list(source), -1.0, -1.0, self.at_limit)] for source in sources]
+    def search_all(self, batches: Iterable[Batch], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
+        for sources in batches:
+            yield [[Hypothesis(list(source), -1.0, -1.0, self.at_limit)] for source in sources]
 
 
 @pytest.fixture
 def shout(monkeypatch: pytest.MonkeyPatch, vocabulary: Vocabulary) -> Shout:
     engine = Shout()
-    monkeypatch.setattr(files, "load_translator", lambda *_: Translator(engine, vocabulary))
+    monkeypatch.setattr(files, "load_translator", lambda *_: Translator(engine, vocabulary, "en"))
     return engine
 
 

@@ -1,0 +1,106 @@
+"""Put together again: from the hypotheses of what was searched by itself to the translations of a line."""
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+
+from nmt.data.vocabulary import Vocabulary
+from nmt.translation.hypothesis import Hypothesis
+
+CUT, LIMIT, REPETITION = "cut", "limit", "repetition"
+FLAGS = {  # what a reader should know of a translation, and how it is told
+    CUT: "too long for one search, so translated in parts",
+    LIMIT: "ended by the length limit, so perhaps incomplete",
+    REPETITION: "says the same thing over and over",
+}
+
+UNIT, TIMES, STRETCH = 8, 4, 8  # see `repeats`
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One translation of a line.
+
+    Where a line was searched in sentences or parts, its score, log-probability and tokens are the sums of theirs. What was
+    copied adds nothing.
+    """
+
+    text: str
+    score: float  # by which translations are ranked
+    log_probability: float  # natural logarithm, EOS included
+    tokens: int  # pieces, EOS included: score = log_probability / length_penalty(tokens, alpha), if searched at once
+    flags: list[str]  # of FLAGS
+
+
+@dataclass
+class Part:
+    """What goes through search at once: a sentence, or a part of one that is too long."""
+
+    ids: list[int]
+    cut: bool  # whether it is but a part
+    hypotheses: list[Hypothesis] = field(default_factory=list)  # the best first
+
+
+Line = list[str | Part]  # a line taken apart: what is copied, and what is translated
+_Choice = tuple["_Choice", Hypothesis] | None  # one from each list so far, the last of them outermost
+
+
+def join(line: Line, vocabulary: Vocabulary, count: int) -> list[Translation]:
+    """The `count` best translations of a line whose parts have their hypotheses, or as many as there are."""
+    parts = [piece for piece in line if isinstance(piece, Part)]
+    return [
+        _translation(line, parts, chosen, vocabulary) for chosen in k_best([part.hypotheses for part in parts], count)
+    ]
+
+
+def _translation(line: Line, parts: list[Part], chosen: list[Hypothesis], vocabulary: Vocabulary) -> Translation:
+    following = iter(chosen)
+    facts = {
+        CUT: any(part.cut for part in parts),
+        LIMIT: any(hypothesis.at_limit for hypothesis in chosen),
+        REPETITION: any(
+            repeats(hypothesis.ids) and not repeats(part.ids) for part, hypothesis in zip(parts, chosen, strict=True)
+        ),
+    }
+    return Translation(
+        "".join(piece if isinstance(piece, str) else vocabulary.decode(next(following).ids) for piece in line),
+        sum((hypothesis.score for hypothesis in chosen), 0.0),
+        sum((hypothesis.log_probability for hypothesis in chosen), 0.0),
+        sum(len(hypothesis.ids) + 1 for hypothesis in chosen),
+        [flag for flag, holds in facts.items() if holds],
+    )
+
+
+def k_best(lists: Sequence[Sequence[Hypothesis]], k: int) -> list[list[Hypothesis]]:
+    """The k choices of one hypothesis from each list whose summed scores are the greatest, the best first.
+
+    Exact: of the first lists, a choice that is not among the k best can be bettered k times whatever follows.
+    """
+    best: list[tuple[float, _Choice]] = [(0.0, None)]
+    for hypotheses in lists:
+        longer = [(total + found.score, (before, found)) for total, before in best for found in hypotheses]
+        best = heapq.nlargest(k, longer, key=itemgetter(0))
+    return [_unlinked(choice) for _, choice in best]
+
+
+def _unlinked(choice: _Choice) -> list[Hypothesis]:
+    chosen: list[Hypothesis] = []
+    while choice is not None:
+        choice, hypothesis = choice
+        chosen.append(hypothesis)
+    return chosen[::-1]
+
+
+def repeats(ids: Sequence[int]) -> bool:
+    """Whether the same one to eight pieces stand at least four times in a row, over eight pieces or more.
+
+    A translation that does this while its source does not is caught in a loop.
+    """
+    for unit in range(1, UNIT + 1):
+        same = 0  # pieces in a row that stood `unit` pieces earlier too
+        for earlier, later in zip(ids, ids[unit:], strict=False):
+            same = same + 1 if earlier == later else 0
+            if same + unit >= max(STRETCH, TIMES * unit):
+                return True
+    return False

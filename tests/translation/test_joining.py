@@ -1,0 +1,117 @@
+"""Put together again: the k best of all choices, what a translation's numbers are, and when it is flagged."""
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nmt.data.vocabulary import Vocabulary
+from nmt.translation.hypothesis import Hypothesis
+from nmt.translation.joining import Line, Part, Translation, join, k_best, repeats
+
+
+def ranked(scores: list[int]) -> list[Hypothesis]:
+    """A list as search gives it: the best first."""
+    return [Hypothesis([], 0.0, float(score), False) for score in sorted(scores, reverse=True)]
+
+
+@given(
+    lists=st.lists(st.lists(st.integers(-20, 0), min_size=1, max_size=4).map(ranked), max_size=4),
+    k=st.integers(1, 6),
+)
+def test_k_best_are_the_best_of_all_choices(lists: list[list[Hypothesis]], k: int) -> None:
+    """Against every choice there is: the same sums, and each choice takes one of each list, no choice twice."""
+    found = k_best(lists, k)
+    every = list(itertools.product(*lists))
+    sums = [sum(hypothesis.score for hypothesis in choice) for choice in found]
+    assert sums == sorted((sum(one.score for one in choice) for choice in every), reverse=True)[:k]
+    chosen = [tuple(map(id, choice)) for choice in found]
+    assert len(set(chosen)) == len(chosen)
+    assert set(chosen) <= {tuple(map(id, choice)) for choice in every}
+
+
+def test_a_line_of_thousands_of_sentences_is_joined() -> None:
+    """The work grows with the sentences, not with their square, and no recursion ends it."""
+    lists = [ranked([-1, -2])] * 50_000
+    first, second = k_best(lists, 2)
+    assert [len(first), len(second)] == [50_000, 50_000]
+    assert sum(hypothesis.score for hypothesis in second) == -50_001
+
+
+@pytest.fixture
+def line(vocabulary: Vocabulary) -> Line:
+    """Two sentences with two hypotheses each, and white space around them."""
+    pairs = (("Der Hund", "Ein Hund"), ("die Katze", "eine Katze"))
+    parts = [Part(vocabulary.encode("the"), False) for _ in pairs]
+    for part, texts, worse in zip(parts, pairs, (-0.75, -3.0), strict=True):
+        ids = [vocabulary.encode(text) for text in texts]
+        part.hypotheses = [Hypothesis(ids[0], -2.0, -0.5, False), Hypothesis(ids[1], -4.0, worse, False)]
+    return [" ", parts[0], "\u00a0 ", parts[1], ""]
+
+
+def test_sums_and_ranks(line: Line, vocabulary: Vocabulary) -> None:
+    """Score, log-probability and tokens (with each sentence's EOS) are sums; the best is made of the best of each."""
+    found = join(line, vocabulary, 3)
+    assert [translation.text for translation in found] == [
+        " Der Hund\u00a0 die Katze",
+        " Ein Hund\u00a0 die Katze",
+        " Der Hund\u00a0 eine Katze",
+    ]
+    assert [translation.score for translation in found] == [-1.0, -1.25, -3.5]
+    assert [translation.log_probability for translation in found] == [-4.0, -6.0, -6.0]
+    texts = ("Der Hund", "die Katze")
+    assert found[0].tokens == sum(len(vocabulary.encode(text)) for text in texts) + 2
+    assert join(line, vocabulary, 1) == found[:1]
+    assert len(join(line, vocabulary, 9)) == 4
+
+
+@pytest.mark.parametrize("text", ["", " - ", "1."])
+def test_what_is_copied_is_one_translation_of_score_nothing(vocabulary: Vocabulary, text: str) -> None:
+    """However many are asked for."""
+    assert join([text], vocabulary, 4) == [Translation(text, 0.0, 0.0, 0, [])]
+
+
+def test_flags_are_of_each_translation(line: Line, vocabulary: Vocabulary) -> None:
+    """Cut is a matter of the source and so of all; limit and repetition are of the hypotheses that are in it."""
+    first, second = (piece for piece in line if isinstance(piece, Part))
+    loop = vocabulary.encode("Hund") * 8
+    first.hypotheses[1] = Hypothesis(loop, -4.0, -0.75, True)
+    assert [translation.flags for translation in join(line, vocabulary, 2)] == [[], ["limit", "repetition"]]
+    second.cut = True
+    assert [translation.flags for translation in join(line, vocabulary, 2)] == [["cut"], ["cut", "limit", "repetition"]]
+
+
+def test_a_source_that_repeats_excuses_its_translation(vocabulary: Vocabulary) -> None:
+    """Nothing is wrong where the same word stands often in both."""
+    loop = vocabulary.encode("ho") * 8
+    for source, flags in ((loop, []), (loop[:4], ["repetition"])):
+        part = Part(source, False, [Hypothesis(loop, -1.0, -1.0, False)])
+        assert join([part], vocabulary, 1)[0].flags == flags
+
+
+@settings(max_examples=300)
+@given(st.lists(st.integers(0, 2), max_size=60))
+def test_repeats_is_what_it_says(ids: list[int]) -> None:
+    """Against a search for every unit at every place."""
+    lengths = {unit: max(8, 4 * unit) for unit in range(1, 9)}
+    places = ((start, unit) for unit in lengths for start in range(len(ids)))
+    expected = any(
+        len(run := ids[start : start + lengths[unit]]) == lengths[unit]
+        and run == [run[place % unit] for place in range(len(run))]
+        for start, unit in places
+    )
+    assert repeats(ids) == expected
+
+
+@pytest.mark.parametrize("unit", range(1, 9))
+def test_a_loop_of_any_unit_is_found(unit: int) -> None:
+    """Also in the midst of other pieces; one time fewer is none."""
+    loop = [*range(unit)] * max(4, 8 // unit)
+    assert repeats([50, 51, *loop, 52])
+    assert not repeats([50, 51, *loop[:-1], 52])
+
+
+def test_ordinary_text_does_not_repeat(vocabulary: Vocabulary, demo_pairs: list[tuple[str, str]]) -> None:
+    """No false alarm in 2,000 reference translations, spelled in small pieces."""
+    assert not any(repeats(vocabulary.encode(target)) for _, target in demo_pairs)

@@ -1,0 +1,68 @@
+"""Long text taken apart: nothing is lost, whatever the text."""
+
+import pytest
+import sentencex
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from nmt.data.vocabulary import Vocabulary
+from nmt.translation.splitting import parts, sentences, trimmed
+
+# Text in which much ends a sentence, or nearly does.
+MARKS = st.text(st.sampled_from('.!?。！？…"”»)’A.aB1. \u00a0\u2009\u3000\u200bДж।Ä\u0301😀'), max_size=60)
+LANGUAGES = st.sampled_from(["en", "de", "zh", "ja", "ar", "hi", "ru", "fr", "am", "en-GB", "xx", "", "src", "日本"])
+
+
+@settings(max_examples=300, deadline=None)
+@given(line=st.one_of(MARKS, st.text(min_size=1, max_size=100)).filter(str.strip), language=LANGUAGES)
+@example(line="Herr A\u00a0. Meier.", language="de")  # at these sentencex 1.0.32 itself panics
+@example(line="x A\u2009. Yes.", language="xx")
+def test_sentences_are_the_line(line: str, language: str) -> None:
+    """Joined they are the line, none of them is empty, and each is white space around a core."""
+    found = sentences(line, language)
+    assert "".join(found) == line
+    assert all(found)
+    for sentence in found:
+        before, core, after = trimmed(sentence)
+        assert before + core + after == sentence
+        assert core == core.strip() or (before, after) == ("", "")
+        assert core
+
+
+@pytest.mark.parametrize(
+    ("language", "line", "count"),
+    [
+        ("en", 'Dr. Smith arrived at 3 p.m. on Jan. 5. He said "Stop!" and left. It cost $3.50. The end.', 4),
+        ("en-GB", "Mr. Brown is here. He waits.", 2),
+        ("de", "Am 3. Oktober kam z. B. Dr. Müller. Er ging.", 2),
+        ("DE_at", "Am 3. Oktober kam z. B. Dr. Müller. Er ging.", 2),
+        ("zh", "你好。你是谁？我不知道。", 3),
+        ("a language never heard of", "One. Two? Three!", 3),
+        ("en", "No end", 1),
+    ],
+)
+def test_what_ends_a_sentence(language: str, line: str, count: int) -> None:
+    """Abbreviations, dates and quotations end none, by the language's own rules, whatever region its code names."""
+    assert len(sentences(line, language)) == count
+
+
+def test_a_line_that_comes_back_otherwise_stays_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Should the splitter ever lose a character, the line is not split."""
+    monkeypatch.setattr(sentencex, "segment", lambda _language, line: line.split(" "))
+    assert sentences("One. Two.", "en") == ["One. Two."]
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    text=st.lists(st.sampled_from(["a", "dog", "houses", "Überschwemmungsgebiete", "猫猫"])).map(" ".join),
+    longest=st.integers(1, 40),
+)
+def test_parts_are_the_ids(vocabulary: Vocabulary, text: str, longest: int) -> None:
+    """In order they are all ids, each part is short enough, and begins with a word unless none begins in the one before."""
+    ids = vocabulary.encode(text)
+    found = list(parts(vocabulary, ids, longest))
+    assert [id for part in found for id in part] == ids
+    assert all(len(part) <= longest for part in found)
+    for part, following in zip(found, found[1:], strict=False):
+        inner = [vocabulary.begins_word(id) for id in part[1:]]
+        assert vocabulary.begins_word(following[0]) or (len(part) == longest and not any(inner))

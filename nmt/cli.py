@@ -145,6 +145,9 @@ def translate(
     batch_tokens: Annotated[int | None, typer.Option(help="Source pieces that are searched at once.")] = None,
     device: Device = None,
     precision: Precision = None,
+    engine: Annotated[
+        str, typer.Option(metavar="torch|ctranslate2", help="What computes; ctranslate2 needs `nmt export` first.")
+    ] = "torch",
     quiet: Quiet = False,
 ) -> None:
     """Translate text, line by line."""
@@ -153,7 +156,7 @@ def translate(
         from nmt.translation.translator import search_options
 
         options = search_options(beam, length_penalty)
-        files.translate(model, file, output, options, batch_tokens, device, precision, Reporter(quiet))
+        files.translate(model, file, output, options, batch_tokens, device, precision, engine, Reporter(quiet))
 
 
 @app.command()
@@ -180,6 +183,21 @@ def score(
             lines = scoring.score_model(model, reference or [], lowercase, device, Reporter(quiet))
         for line in lines:
             standard_output().write(f"{line}\n".encode(errors="surrogateescape"))
+
+
+@app.command()
+def export(
+    model: Model = Path("model"),
+    quantization: Annotated[
+        str | None, typer.Option(metavar="int8", help="Store the weights as 8-bit integers: smaller and faster.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write the model for CTranslate2, a faster engine without PyTorch, and check it."""
+    with faults_reported():
+        from nmt.translation import export as exporting
+
+        exporting.export(model, quantization, Reporter(quiet))
 
 
 def command_line() -> str:

@@ -31,6 +31,7 @@ def translate(
     batch_tokens: int | None,
     device: str | None,
     precision: str | None,
+    engine: str,
     reporter: Reporter,
 ) -> None:
     """Translate a file or stdin to a file or stdout, a line for a line. Raises UsageError, NmtError."""
@@ -47,7 +48,7 @@ def translate(
         count = sum(1 for _ in read_lines(path))  # every line is read before the first is written: no half translations
         if output and output.exists() and output.samefile(path):
             raise UsageError(f"--output {output}: that is the input; name another file")
-    translator = load_translator(model, device or "auto", precision or "auto", batch_tokens)
+    translator = load_translator(model, device or "auto", precision or "auto", batch_tokens, engine)
     if streamed:
         if file == "-" and sys.stdin is not None and sys.stdin.isatty():
             reporter.say("reading from the terminal: a sentence a line, Ctrl-D to end")

@@ -8,13 +8,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 
-def load(model: str = "model", device: str = "auto") -> "Translator":
+def load(model: str = "model", device: str = "auto", engine: str = "torch") -> "Translator":
     """The translator of a model directory or checkpoint folder: `nmt.load("model").translate(["Hello."], beam=4)`.
 
-    Raises UsageError where the folder is no model, or is incomplete.
+    `engine` is torch, or ctranslate2 for what `nmt export` has written. Raises UsageError where the folder is no model, or is
+    incomplete.
     """
     from pathlib import Path
 
     from nmt.translation.loading import load_translator  # here, so that `import nmt` does not import torch
 
-    return load_translator(Path(model), device)
+    return load_translator(Path(model), device, engine=engine)

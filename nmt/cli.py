@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -154,19 +155,21 @@ def translate(
     batch_tokens: Annotated[int | None, typer.Option(help="Source pieces that are searched at once.")] = None,
     device: Device = None,
     precision: Precision = None,
+    engine: Annotated[
+        str, typer.Option(metavar="torch|ctranslate2", help="What computes; ctranslate2 needs `nmt export` first.")
+    ] = "torch",
     quiet: Quiet = False,
 ) -> None:
     """Translate text, line by line."""
     with faults_reported():
-        from nmt.translation import files
+        from nmt.translation import files, loading
         from nmt.translation.output import output_format
         from nmt.translation.translator import search_options
 
         options = search_options(beam, length_penalty, 1 if n_best is None else n_best)
         write = output_format(form, n_best)
-        files.translate(
-            model, file, output, options, not no_split, write, batch_tokens, device, precision, Reporter(quiet)
-        )
+        load = partial(loading.load_translator, model, device or "auto", precision or "auto", batch_tokens, engine)
+        files.translate(load, file, output, options, not no_split, write, Reporter(quiet))
 
 
 @app.command()
@@ -193,6 +196,21 @@ def score(
             lines = scoring.score_model(model, reference or [], lowercase, device, Reporter(quiet))
         for line in lines:
             standard_output().write(f"{line}\n".encode(errors="surrogateescape"))
+
+
+@app.command()
+def export(
+    model: Model = Path("model"),
+    quantization: Annotated[
+        str | None, typer.Option(metavar="int8", help="Store the weights as 8-bit integers: smaller and faster.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write the model for CTranslate2, a faster engine without PyTorch, and check it."""
+    with faults_reported():
+        from nmt.translation import export as exporting
+
+        exporting.export(model, quantization, Reporter(quiet))
 
 
 def command_line() -> str:

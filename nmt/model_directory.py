@@ -3,11 +3,14 @@
 config.json         settings, data, versions        checkpoints/   step-NNNNNN/, see training/checkpoint.py
 tokenizer.model     the vocabulary                  metrics.jsonl  one line an event of the run
 model.safetensors   the weights to use              heldout/       raw valid and test text
+ctranslate2/        the same for `nmt translate --engine ctranslate2`, where `nmt export` has written it
 report.html         how the run went, for a browser  tensorboard/  the same for TensorBoard, where that is installed
 """
 
 import fcntl
+import hashlib
 import json
+import shutil
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,12 +23,13 @@ from nmt.data.corpus import Pair
 from nmt.data.vocabulary import Vocabulary
 from nmt.errors import UsageError
 from nmt.lines import read_lines, replace_text, write_gz
-from nmt.training import checkpoint
 
 if TYPE_CHECKING:
     from nmt.model.transformer import Transformer
 
 FORMAT = 1
+WEIGHTS = "model.safetensors"  # here, and in each checkpoint's folder ...
+PROGRESS = "progress.json"  # ... with this beside it
 BEFORE = "before"  # held-out text of the model that this one was fine-tuned from
 
 
@@ -35,18 +39,19 @@ class ModelDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.config_path = path / "config.json"
-        self.weights_path = path / checkpoint.WEIGHTS
+        self.weights_path = path / WEIGHTS
         self.tokenizer_path = path / "tokenizer.model"
         self.checkpoints = path / "checkpoints"
         self.metrics_path = path / "metrics.jsonl"
         self.heldout = path / "heldout"
+        self.ctranslate2 = path / "ctranslate2"
         self.report_path = path / "report.html"
         self.tensorboard = path / "tensorboard"
 
     @classmethod
     def containing(cls, path: Path) -> "ModelDirectory":
         """The model directory that `path` is, or whose checkpoint folder it is."""
-        inside = (path / checkpoint.PROGRESS).exists() and path.resolve().parent.name == "checkpoints"
+        inside = (path / PROGRESS).exists() and path.resolve().parent.name == "checkpoints"
         return cls(path.resolve().parent.parent if inside else path)
 
     def exists(self) -> bool:
@@ -58,6 +63,7 @@ class ModelDirectory:
         return (
             self.checkpoints,
             self.heldout,
+            self.ctranslate2,
             self.weights_path,
             self.tokenizer_path,
             self.metrics_path,
@@ -90,7 +96,11 @@ class ModelDirectory:
                     f"{self.path}: another run is training here; wait for it, or name another --model"
                 ) from None
             for path in self.files():  # what a sudden end left half written
-                path.with_name(path.name + ".part").unlink(missing_ok=True)
+                part = path.with_name(path.name + ".part")
+                if part.is_dir():
+                    shutil.rmtree(part)
+                else:
+                    part.unlink(missing_ok=True)
             try:
                 yield
             finally:
@@ -129,7 +139,8 @@ class ModelDirectory:
 
     def read_model(self, weights: Path) -> "Transformer":
         """The model with the weights of this file: the directory's own, or a checkpoint's."""
-        from nmt.model.transformer import Transformer
+        from nmt.model.transformer import Transformer  # here, for an engine without torch reads all the rest
+        from nmt.training.checkpoint import load_weights
 
         try:
             config = ModelConfig.model_validate(self.read_config().get("model"))
@@ -141,10 +152,20 @@ class ModelDirectory:
             )
         model = Transformer(config, len(self.read_vocabulary()))
         try:
-            model.load_state_dict(checkpoint.load_weights(weights))
+            model.load_state_dict(load_weights(weights))
         except RuntimeError:
             raise UsageError(f"{weights}: does not fit {self.config_path}; the two are of different models") from None
         return model.eval()
+
+    def fingerprint(self) -> str | None:
+        """SHA-256 of the weights to use and of the vocabulary; None without the weights, which an export can do without."""
+        try:
+            with self.weights_path.open("rb") as weights:
+                digest = hashlib.file_digest(weights, "sha256")
+        except FileNotFoundError:
+            return None
+        digest.update(self.tokenizer_path.read_bytes())
+        return digest.hexdigest()
 
     def write_heldout(self, split: str, languages: tuple[str, str], pairs: Iterable[Pair]) -> None:
         self.heldout.mkdir(exist_ok=True)

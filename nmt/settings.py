@@ -36,7 +36,7 @@ from nmt.data.corpus import Corpus
 from nmt.data.preparation import describe, learn_vocabulary, prepare_corpus
 from nmt.data.vocabulary import SAMPLE, Vocabulary
 from nmt.errors import UsageError
-from nmt.model_directory import BEFORE, ModelDirectory
+from nmt.model_directory import BEFORE, WEIGHTS, ModelDirectory
 from nmt.reporting import Reporter
 from nmt.training import checkpoint
 
@@ -119,7 +119,7 @@ class Origin:
             )
         except (KeyError, ValidationError) as error:
             raise UsageError(f"{directory.config_path}: is damaged ({type(error).__name__})") from None
-        return cls(directory, path / checkpoint.WEIGHTS, config, preset)
+        return cls(directory, path / WEIGHTS, config, preset)
 
     def refuse_other(self, corpus: Corpus, model: ModelConfig, config: TrainingConfig) -> None:
         """Raises UsageError for what a trained model cannot become."""

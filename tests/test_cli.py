@@ -14,12 +14,13 @@ from nmt.cli import app
 from nmt.config import ModelConfig, TrainingConfig
 from tests.conftest import Nmt, call, refusal
 
-HEAVY = ("torch", "datasets", "sacrebleu", "sentencepiece", "numpy")
-COMMANDS = ("train", "translate", "score")
+HEAVY = ("torch", "datasets", "sacrebleu", "sentencepiece", "numpy", "ctranslate2")
+COMMANDS = ("train", "translate", "score", "export")
 OPTIONS = """
---average --batch-tokens --beam --config --data --device --dropout --format --from --help --install-completion --length-penalty
---lowercase --micro-batch-tokens --model --n-best --no-split --norm --output --patience --precision --preset --quiet --reference
---restart --seed --show-completion --source --steps --target --tokens-per-update --validate-every --version --vocab-size
+--average --batch-tokens --beam --config --data --device --dropout --engine --format --from --help
+--install-completion --length-penalty --lowercase --micro-batch-tokens --model --n-best --no-split --norm --output
+--patience --precision --preset --quantization --quiet --reference --restart --seed --show-completion --source --steps
+--target --tokens-per-update --validate-every --version --vocab-size
 """
 
 
@@ -49,7 +50,7 @@ def test_what_needs_no_work_imports_nothing_heavy(arguments: list[str]) -> None:
 
 
 def test_no_arguments_show_the_commands() -> None:
-    """`nmt` alone names all three commands."""
+    """`nmt` alone names all commands."""
     done = call()
     assert all(f"\n  {name} " in done.output for name in COMMANDS)
 
@@ -63,7 +64,7 @@ def test_options_are_few_and_frozen() -> None:
     assert len(found) < 50
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", ["train", "translate", "score"])
 def test_flags_of_settings_are_their_fields(command: str) -> None:
     """A flag that sets a field is unset by default, is named as the field, and shows the field's own description."""
     fields = ModelConfig.model_fields | TrainingConfig.model_fields
@@ -76,7 +77,7 @@ def test_flags_of_settings_are_their_fields(command: str) -> None:
 
 
 def test_every_command_takes_the_model_the_same_way() -> None:
-    """-m/--model means the directory `model` in all three commands, and --quiet is everywhere."""
+    """-m/--model means the directory `model` in all commands, and --quiet is everywhere."""
     for command in COMMANDS:
         options = parameters(command)
         assert set(options["model"].opts) == {"--model", "-m"}
@@ -114,6 +115,9 @@ def test_wrong_usage_exits_with_2(arguments: list[str]) -> None:
         (["translate", "--n-best", "5"], "--n-best 5"),
         (["translate", "--n-best", "2", "--beam", "1"], "--beam 2"),
         (["translate", "--format", "xml"], "--format xml"),
+        (["translate", "-m", "nowhere", "--engine", "ctranslate2"], "nowhere"),
+        (["export", "-m", "nowhere"], "nowhere"),
+        (["export", "--quantization", "int4"], "--quantization int4"),
         (["score", "none.txt", "-r", "none.ref"], "none.ref"),
         (["score", "none.txt"], "-r"),
         (["score", "-m", "nowhere"], "nowhere"),
@@ -129,10 +133,10 @@ def test_a_mistake_gets_one_sentence(
 
 
 @pytest.mark.parametrize(
-    ("command", "option"), [("translate", "--device"), ("translate", "--precision"), ("score", "--device")]
+    ("command", "option"), [("translate", "--device"), ("translate", "--precision"), ("translate", "--engine"), ("score", "--device")]
 )
-def test_unknown_devices_and_precisions_are_refused(command: str, option: str, overfitted: Path) -> None:
-    """A device or precision that nmt does not know is refused by name, never taken for another one."""
+def test_unknown_devices_precisions_and_engines_are_refused(command: str, option: str, overfitted: Path) -> None:
+    """A device, precision or engine that nmt does not know is refused by name, never taken for another one."""
     assert option in refusal(call(command, "-m", overfitted, option, "fp17", stdin=b"Hello.\n"))
 
 

@@ -19,10 +19,9 @@ from torch import Tensor
 
 from nmt.errors import UsageError
 from nmt.lines import replace_bytes, replace_text
+from nmt.model_directory import PROGRESS, WEIGHTS
 
-WEIGHTS = "model.safetensors"
 OPTIMIZER = "optimizer.pt"
-PROGRESS = "progress.json"
 DAMAGED = ".damaged"
 
 

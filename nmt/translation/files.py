@@ -6,7 +6,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -16,9 +16,8 @@ from nmt.lines import decode_lines, read_lines, standard_input, standard_output
 from nmt.reporting import Reporter, duration
 from nmt.translation.hypothesis import SearchOptions
 from nmt.translation.joining import FLAGS
-from nmt.translation.loading import load_translator
 from nmt.translation.output import Format
-from nmt.translation.translator import WINDOW_CHARACTERS, WINDOW_LINES, Progress, untold, windows
+from nmt.translation.translator import WINDOW_CHARACTERS, WINDOW_LINES, Progress, Translator, untold, windows
 
 PATIENCE = 0.05  # seconds without a further line after which a pipe is answered
 SOONEST = 0.5  # seconds after its first line by which a group is answered, though more keep coming
@@ -26,23 +25,18 @@ READ_AHEAD = 2 * WINDOW_LINES  # lines of a pipe held at the most
 
 
 def translate(
-    model: Path,
+    load: Callable[[], Translator],
     file: str,
     output: Path | None,
     options: SearchOptions,
     split: bool,
     write: Format,
-    batch_tokens: int | None,
-    device: str | None,
-    precision: str | None,
     reporter: Reporter,
 ) -> None:
     """Translate a file or stdin to a file or stdout, a line for a line, each as `write` has it.
 
     Raises UsageError, NmtError.
     """
-    if batch_tokens is not None and batch_tokens < 1:
-        raise UsageError(f"--batch-tokens {batch_tokens}: must be at least 1")
     path = Path(file)
     try:
         streamed = file == "-" or not stat.S_ISREG(path.stat().st_mode)
@@ -55,7 +49,7 @@ def translate(
         count = sum(1 for _ in read_lines(path))  # every line is read before the first is written: no half translations
         if output and output.exists() and output.samefile(path):
             raise UsageError(f"--output {output}: that is the input; name another file")
-    translator = load_translator(model, device or "auto", precision or "auto", batch_tokens)
+    translator = load()
     if streamed:
         if file == "-" and sys.stdin is not None and sys.stdin.isatty():
             reporter.say("reading from the terminal: a sentence a line, Ctrl-D to end")

@@ -2,23 +2,44 @@
 
 from pathlib import Path
 
-from nmt.devices import find_device, find_translation_precision
-from nmt.model_directory import ModelDirectory
-from nmt.training.checkpoint import WEIGHTS
-from nmt.translation.engine import TorchEngine
+from nmt.errors import UsageError
+from nmt.model_directory import WEIGHTS, ModelDirectory
+from nmt.translation.hypothesis import Engine
 from nmt.translation.translator import BATCH_TOKENS, Translator
 
 
 def load_translator(
-    path: Path, device: str = "auto", precision: str = "auto", batch_tokens: int | None = None
+    path: Path,
+    device: str = "auto",
+    precision: str = "auto",
+    batch_tokens: int | None = None,
+    engine: str = "torch",
 ) -> Translator:
     """The translator of a model directory, or of a checkpoint folder inside one with that checkpoint's weights.
 
-    Raises UsageError where a file is missing or damaged, or the device is not there.
+    `engine` is torch, or ctranslate2 for what `nmt export` has written; only the one asked for is imported. Raises
+    UsageError where a file is missing or damaged, or the device is not there.
     """
+    if batch_tokens is not None and batch_tokens < 1:
+        raise UsageError(f"--batch-tokens {batch_tokens}: must be at least 1")
     directory = ModelDirectory.containing(path)
+    language = directory.read_config()["source"]  # first, for it tells best what is wrong
+    vocabulary = directory.read_vocabulary()
+    if engine == "torch":
+        searching = _torch_engine(path, device, precision)
+    elif engine == "ctranslate2":
+        from nmt.translation import ctranslate2_engine
+
+        searching = ctranslate2_engine.load(path, vocabulary, device, precision)
+    else:
+        raise UsageError(f"--engine {engine}: must be torch or ctranslate2")
+    return Translator(searching, vocabulary, language, batch_tokens or BATCH_TOKENS)
+
+
+def _torch_engine(path: Path, device: str, precision: str) -> Engine:
+    from nmt.devices import find_device, find_translation_precision
+    from nmt.translation.engine import TorchEngine
+
     where = find_device(device)
-    model = directory.read_model(path / WEIGHTS).to(where)
-    engine = TorchEngine(model, find_translation_precision(precision, where))
-    language = directory.read_config()["source"]
-    return Translator(engine, directory.read_vocabulary(), language, batch_tokens or BATCH_TOKENS)
+    model = ModelDirectory.containing(path).read_model(path / WEIGHTS).to(where)
+    return TorchEngine(model, find_translation_precision(precision, where))

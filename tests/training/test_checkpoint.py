@@ -10,8 +10,9 @@ import torch
 from nmt.config import ModelConfig
 from nmt.errors import UsageError
 from nmt.model.transformer import Transformer
+from nmt.model_directory import PROGRESS, WEIGHTS
 from nmt.training import checkpoint
-from nmt.training.checkpoint import OPTIMIZER, PROGRESS, WEIGHTS, Progress
+from nmt.training.checkpoint import OPTIMIZER, Progress
 
 SMALL = ModelConfig(layers=1, d_model=16, heads=2, d_ff=16)
 

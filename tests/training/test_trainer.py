@@ -15,8 +15,8 @@ from nmt.data.prepared import PreparedPairs, Side
 from nmt.errors import NmtError
 from nmt.ids import FIRST_PIECE
 from nmt.model.transformer import Transformer
+from nmt.model_directory import WEIGHTS
 from nmt.training import checkpoint
-from nmt.training.checkpoint import WEIGHTS
 from nmt.training.trainer import Interval, Trainer
 from nmt.translation.engine import TorchEngine
 from nmt.translation.hypothesis import SearchOptions

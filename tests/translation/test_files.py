@@ -18,7 +18,7 @@ import pytest
 import nmt as package
 from nmt.data.vocabulary import Vocabulary
 from nmt.lines import read_lines
-from nmt.translation import files
+from nmt.translation import files, loading
 from nmt.translation.hypothesis import Batch, Hypothesis, SearchOptions
 from nmt.translation.translator import WINDOW_LINES, Translator
 from tests.conftest import Nmt, call, refusal
@@ -64,7 +64,7 @@ class Shout:
 @pytest.fixture
 def shout(monkeypatch: pytest.MonkeyPatch, vocabulary: Vocabulary) -> Shout:
     engine = Shout()
-    monkeypatch.setattr(files, "load_translator", lambda *_: Translator(engine, vocabulary, "en"))
+    monkeypatch.setattr(loading, "load_translator", lambda *_: Translator(engine, vocabulary, "en"))
     return engine
 
 

@@ -1,0 +1,186 @@
+"""`nmt export`: the model in CTranslate2's format, checked against the model it came from before it is put in place."""
+
+import os
+import random
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from nmt import scoring
+from nmt.data.vocabulary import Vocabulary
+from nmt.errors import NmtError, UsageError
+from nmt.ids import BOS, EOS, FIRST_PIECE, UNK
+from nmt.model.attention import MultiHeadAttention
+from nmt.model.transformer import FeedForward, Transformer, sinusoids
+from nmt.model_directory import ModelDirectory
+from nmt.reporting import Reporter
+from nmt.translation.ctranslate2_engine import MADE_FROM, CTranslate2Engine, ctranslate2, model_directory
+from nmt.translation.engine import TorchEngine
+from nmt.translation.hypothesis import Engine, SearchOptions
+from nmt.translation.translator import LONGEST, Translator
+
+POSITIONS = 1_024  # rows of the table of positions, beyond which CTranslate2 fails; no search comes near
+SENTENCES = 200  # go through both engines
+EQUAL = 0.99  # of them have the same greedy ids in fp32: rounding may tip a tie the other way
+LINES = 500  # have their BLEU taken before and after quantization
+
+
+def export(path: Path, quantization: str | None, reporter: Reporter) -> None:
+    """Write the model directory's export. Raises UsageError, and NmtError where the export translates otherwise."""
+    ctranslate2()
+    if quantization not in (None, "int8"):
+        raise UsageError(f"--quantization {quantization}: must be int8; without the option weights stay fp32")
+    directory = model_directory(path)
+    heldout = directory.read_heldout("valid") or directory.read_heldout("test")
+    vocabulary, language = directory.read_vocabulary(), directory.read_config()["source"]
+    made_from = {"fingerprint": directory.fingerprint(), "precision": quantization or "fp32"}
+    model = directory.read_model(directory.weights_path)  # after the fingerprint: at worst the export seems too old
+    engine = TorchEngine(model)
+    with _beside(directory.ctranslate2) as part:
+        write(part, model, vocabulary, None, made_from)
+        sources = _sources(vocabulary, heldout[0] if heldout else [])
+        equal = check(engine, CTranslate2Engine(part, vocabulary), sources)
+        reporter.say(f"checked: {equal} of {len(sources)} sentences have the same greedy translation in both engines")
+        if quantization:
+            write(part, model, vocabulary, quantization, made_from)
+            before, after = (
+                Translator(each, vocabulary, language) for each in (engine, CTranslate2Engine(part, vocabulary))
+            )
+            for line in _before_and_after(before, after, heldout, quantization):
+                reporter.say(line)
+    size = sum(file.stat().st_size for file in directory.ctranslate2.iterdir())
+    reporter.say(
+        f"{directory.ctranslate2}: {model.count_parameters():,} parameters in {made_from['precision']}, "
+        f"{size / 2**20:,.0f} MiB. Next: nmt translate -m {path} --engine ctranslate2 FILE"
+    )
+
+
+@contextmanager
+def _beside(folder: Path) -> Iterator[Path]:
+    """A folder beside this one, which takes its place when all is well and else leaves no trace."""
+    part = folder.with_name(folder.name + ".part")
+    shutil.rmtree(part, ignore_errors=True)
+    try:
+        part.mkdir()
+        yield part
+        for file in part.iterdir():
+            with file.open("rb") as written:
+                os.fsync(written.fileno())
+        shutil.rmtree(folder, ignore_errors=True)
+        part.rename(folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def write(
+    folder: Path, model: Transformer, vocabulary: Vocabulary, quantization: str | None, made_from: dict[str, Any]
+) -> None:
+    """Write the model's files, in place of those that are there."""
+    spec = specification(model, vocabulary)
+    spec.config.add_attribute(MADE_FROM, made_from)
+    spec.validate()
+    spec.optimize(quantization)
+    spec.save(str(folder))
+
+
+def check(engine: Engine, exported: Engine, sources: list[list[int]]) -> int:
+    """How many sources have the same greedy ids. Raises NmtError where they are too few to trust the export."""
+    batches = [sources[start : start + 20] for start in range(0, len(sources), 20)]
+    ours, theirs = (chain(*each.search_all(batches, SearchOptions(beam=1))) for each in (engine, exported))
+    equal = sum(a[0].ids == b[0].ids for a, b in zip(ours, theirs, strict=True))
+    if equal < EQUAL * len(sources):
+        raise NmtError(
+            f"the exported model translates {len(sources) - equal} of {len(sources)} sentences otherwise than the model "
+            "does, so it was not put in place; another version of ctranslate2 may help"
+        )
+    return equal
+
+
+def _sources(vocabulary: Vocabulary, lines: list[str]) -> list[list[int]]:
+    """Ids to check with, the longest first: of the first lines, or random ones where there are no lines."""
+    draw = random.Random(1)
+    ids = [ids for line in lines[:SENTENCES] if 0 < len(ids := vocabulary.encode(line)) <= LONGEST] or [
+        draw.choices(range(FIRST_PIECE, len(vocabulary)), k=draw.randint(1, 20)) for _ in range(SENTENCES)
+    ]
+    return sorted(ids, key=len, reverse=True)
+
+
+def _before_and_after(
+    before: Translator, after: Translator, heldout: tuple[list[str], list[str]] | None, quantization: str
+) -> Iterator[str]:
+    """What quantization costs, in lines for a person."""
+    if heldout is None:
+        yield f"no held-out text: what {quantization} costs in BLEU is not known"
+        return
+    source, reference = (lines[:LINES] for lines in heldout)
+    for name, translator in (("before, fp32 in PyTorch", before), (f"after, {quantization} in CTranslate2", after)):
+        yield f"{name}: {scoring.bleu(translator.translate(source), [reference])}"
+
+
+def specification(model: Transformer, vocabulary: Vocabulary) -> Any:
+    """A `TransformerSpec` of CTranslate2 that holds copies of the weights: to quantise it scales them in place."""
+    specs, config = ctranslate2().specs, model.config
+    spec = specs.TransformerSpec.from_config(
+        (config.layers, config.layers), config.heads, pre_norm=config.norm == "pre", activation=specs.Activation.RELU
+    )
+    matrix, positions = _copy(model.embedding.weight), sinusoids(POSITIONS, config.d_model).numpy()
+    for stack, embeddings in ((spec.encoder, spec.encoder.embeddings[0]), (spec.decoder, spec.decoder.embeddings)):
+        embeddings.weight = matrix
+        stack.scale_embeddings = True
+        stack.position_encodings.encodings = positions
+    spec.decoder.projection.weight = matrix
+    if config.norm == "pre":
+        _norm(spec.encoder.layer_norm, model.encoder_norm)
+        _norm(spec.decoder.layer_norm, model.decoder_norm)
+    for into, layer in zip(spec.encoder.layer, model.encoder, strict=True):
+        _self_attention(into.self_attention, layer.self_attention, layer.add_norms[0].norm)
+        _feed_forward(into.ffn, layer.feed_forward, layer.add_norms[1].norm)
+    for into, layer in zip(spec.decoder.layer, model.decoder, strict=True):
+        _self_attention(into.self_attention, layer.self_attention, layer.add_norms[0].norm)
+        _cross_attention(into.attention, layer.cross_attention, layer.add_norms[1].norm)
+        _feed_forward(into.ffn, layer.feed_forward, layer.add_norms[2].norm)
+    pieces = vocabulary.pieces(range(len(vocabulary)))
+    spec.register_source_vocabulary(pieces)
+    spec.register_target_vocabulary(pieces)
+    spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = pieces[UNK], pieces[BOS], pieces[EOS]
+    spec.config.decoder_start_token, spec.config.add_source_eos = pieces[BOS], True
+    spec.config.layer_norm_epsilon = config.layer_norm_epsilon
+    return spec
+
+
+def _copy(tensor: Tensor) -> np.ndarray:
+    return tensor.detach().cpu().numpy().copy()
+
+
+def _linear(spec: Any, weight: Tensor, bias: Tensor) -> None:
+    spec.weight, spec.bias = _copy(weight), _copy(bias)
+
+
+def _norm(spec: Any, norm: nn.Module) -> None:
+    spec.gamma, spec.beta = _copy(norm.weight), _copy(norm.bias)
+
+
+def _self_attention(spec: Any, attention: MultiHeadAttention, norm: nn.Module) -> None:
+    _norm(spec.layer_norm, norm)
+    _linear(spec.linear[0], attention.in_weight, attention.in_bias)  # queries, keys and values joined, as ours are
+    _linear(spec.linear[1], attention.out.weight, attention.out.bias)
+
+
+def _cross_attention(spec: Any, attention: MultiHeadAttention, norm: nn.Module) -> None:
+    d_model = attention.in_bias.size(0) // 3
+    _norm(spec.layer_norm, norm)
+    _linear(spec.linear[0], attention.in_weight[:d_model], attention.in_bias[:d_model])
+    _linear(spec.linear[1], attention.in_weight[d_model:], attention.in_bias[d_model:])
+    _linear(spec.linear[2], attention.out.weight, attention.out.bias)
+
+
+def _feed_forward(spec: Any, feed_forward: FeedForward, norm: nn.Module) -> None:
+    _norm(spec.layer_norm, norm)
+    _linear(spec.linear_0, feed_forward.inner.weight, feed_forward.inner.bias)
+    _linear(spec.linear_1, feed_forward.outer.weight, feed_forward.outer.bias)

@@ -168,8 +168,10 @@ def translate(
 
         options = search_options(beam, length_penalty, 1 if n_best is None else n_best)
         write = output_format(form, n_best)
-        load = partial(loading.load_translator, model, device or "auto", precision or "auto", batch_tokens, engine)
-        files.translate(load, file, output, options, not no_split, write, Reporter(quiet))
+        asked = model, device or "auto", precision or "auto", batch_tokens, engine
+        job = *asked, loading.changed(model), options, no_split, form, n_best
+        load = partial(loading.load_translator, *asked)
+        files.translate(load, file, output, options, not no_split, write, job, Reporter(quiet))
 
 
 @app.command()

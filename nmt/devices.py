@@ -21,6 +21,13 @@ def find_device(name: str) -> torch.device:
     return torch.device(name)
 
 
+def take_gpu(device: torch.device) -> torch.device:
+    """Of several processes that torchrun started on this machine, each takes a GPU of its own where it uses one at all."""
+    if device.type == "cuda" and "LOCAL_RANK" in os.environ:
+        return torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+    return device
+
+
 def find_precision(name: str, device: torch.device) -> str:
     """`auto` is bf16 where the hardware computes in it, else fp32."""
     if name not in ("auto", "fp32", "bf16"):

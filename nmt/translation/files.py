@@ -1,4 +1,4 @@
-"""`nmt translate`'s input and output: files in large windows, pipes and terminals as their lines arrive."""
+"""`nmt translate`'s input and output: files in large windows and by parts, pipes and terminals as their lines arrive."""
 
 import os
 import queue
@@ -6,7 +6,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -17,6 +17,7 @@ from nmt.reporting import Reporter, duration
 from nmt.translation.hypothesis import SearchOptions
 from nmt.translation.joining import FLAGS
 from nmt.translation.output import Format
+from nmt.translation.parts import Part, Parts, process
 from nmt.translation.translator import WINDOW_CHARACTERS, WINDOW_LINES, Progress, Translator, untold, windows
 
 PATIENCE = 0.05  # seconds without a further line after which a pipe is answered
@@ -31,12 +32,72 @@ def translate(
     options: SearchOptions,
     split: bool,
     write: Format,
+    job: Sequence[object],
     reporter: Reporter,
 ) -> None:
     """Translate a file or stdin to a file or stdout, a line for a line, each as `write` has it.
 
+    A file is translated into a file by parts, see parts.py; `job` is all that the translation follows from but the text.
     Raises UsageError, NmtError.
     """
+    rank, processes = process()
+    if rank:
+        reporter.mute()
+    try:
+        path, streamed = _input(file, output)
+        to_file = output is not None and (output.is_file() or not output.exists())
+        if processes > 1 and (streamed or not to_file):
+            raise UsageError("torchrun: the processes share a file and write a file; name FILE and --output")
+        # Every line is read before the first is written: no half translations.
+        sizes = [] if streamed else [len(window) for window in windows(read_lines(path))]
+        translator = load()
+    except UsageError as error:
+        if rank:
+            error.args = ("",)  # the first process tells it
+        raise
+
+    def work(group: list[str], first: int, progress: Progress) -> Part:
+        lines: list[str] = []
+        flagged: dict[str, list[int]] = {}
+        for source, found in zip(group, translator.translate_stream([group], options, split, progress), strict=True):
+            number = first + len(lines)
+            lines.append(write(number, source, found))
+            for flag in found[0].flags:
+                flagged.setdefault(flag, []).append(number)
+        return lines, flagged
+
+    if streamed:
+        if file == "-" and sys.stdin is not None and sys.stdin.isatty():
+            reporter.say("reading from the terminal: a sentence a line, Ctrl-D to end")
+        groups = _arriving(_own(standard_input()) if file == "-" else path.open("rb"), file)
+        with _open_output(output) as out:
+            flagged = _put(out, _each(groups, work, untold))
+    elif output is None or not to_file:
+        with _open_output(output) as out, _speed(reporter, sum(sizes), not out.isatty()) as progress:
+            flagged = _put(out, _each(windows(read_lines(path)), work, progress), sum(sizes), file)
+    else:
+        parts = Parts(output, path, job)
+        with _kept(parts, output, len(sizes), reporter):
+            mine = [number for number in range(rank, len(sizes), processes) if number not in parts]
+            with _speed(reporter, sum(sizes[number] for number in mine), True) as progress:
+                first = 1
+                for number, group in enumerate(windows(read_lines(path))):
+                    if number in mine:
+                        parts.put(number, work(group, first, progress))
+                    first += len(group)
+            if rank:
+                parts.leave()  # where it had nothing to do, the first process may have finished without it
+                return
+            with _open_output(output) as out:
+                flagged = _put(out, map(parts.get, range(len(sizes))), sum(sizes), file)
+            parts.discard()
+    for flag, told in FLAGS.items():
+        if flag in flagged:
+            reporter.warn(f"{told}: {_line_numbers(flagged[flag])}")
+
+
+def _input(file: str, output: Path | None) -> tuple[Path, bool]:
+    """The file, and whether it must be read as it comes: stdin, a pipe, a device. Raises UsageError for what is no input."""
     path = Path(file)
     try:
         streamed = file == "-" or not stat.S_ISREG(path.stat().st_mode)
@@ -44,43 +105,60 @@ def translate(
         raise UsageError(f"{file}: {error.strerror}") from None
     if file != "-" and path.is_dir():
         raise UsageError(f"{file}: a folder; name a file")
-    count = None  # of lines, where that can be known
-    if not streamed:
-        count = sum(1 for _ in read_lines(path))  # every line is read before the first is written: no half translations
-        if output and output.exists() and output.samefile(path):
-            raise UsageError(f"--output {output}: that is the input; name another file")
-    translator = load()
-    if streamed:
-        if file == "-" and sys.stdin is not None and sys.stdin.isatty():
-            reporter.say("reading from the terminal: a sentence a line, Ctrl-D to end")
-        groups: Iterable[list[str]] = _arriving(_own(standard_input()) if file == "-" else path.open("rb"), file)
-    else:
-        groups = windows(read_lines(path))
-    flagged: dict[str, list[int]] = {flag: [] for flag in FLAGS}
+    if not streamed and output and output.exists() and output.samefile(path):
+        raise UsageError(f"--output {output}: that is the input; name another file")
+    return path, streamed
+
+
+Work = Callable[[list[str], int, Progress], Part]  # lines and the number of the first -> what is written of them
+
+
+def _each(groups: Iterable[list[str]], work: Work, progress: Progress) -> Iterator[Part]:
+    first = 1
+    for group in groups:
+        yield work(group, first, progress)
+        first += len(group)
+
+
+def _put(out: IO[bytes], parts: Iterable[Part], count: int | None = None, file: str = "") -> dict[str, list[int]]:
+    """Write the parts, and return which lines have which flags. Raises NmtError if they are not `count` lines of the file."""
+    flagged: dict[str, list[int]] = {}
     number = 0
-    with _open_output(output) as out, _speed(reporter, count, out) as progress:
-        for group in groups:
-            translations = translator.translate_stream([group], options, split, progress)
-            for source, found in zip(group, translations, strict=True):
-                number += 1
-                out.write(write(number, source, found).encode("utf-8") + b"\n")
-                for flag in found[0].flags:
-                    flagged[flag].append(number)
-            out.flush()
-        if count is not None and number != count:
-            raise NmtError(f"{file}: {count:,} lines were read but {number:,} written; the file changed meanwhile")
-    for flag, numbers in flagged.items():
-        if numbers:
-            reporter.warn(f"{FLAGS[flag]}: {_line_numbers(numbers)}")
+    for lines, more in parts:
+        out.writelines(line.encode("utf-8") + b"\n" for line in lines)
+        out.flush()
+        number += len(lines)
+        for flag, numbers in more.items():
+            flagged.setdefault(flag, []).extend(numbers)
+    if count is not None and number != count:
+        raise NmtError(f"{file}: {count:,} lines were read but {number:,} written; the file changed meanwhile")
+    return flagged
 
 
 @contextmanager
-def _speed(reporter: Reporter, lines: int | None, out: IO[bytes]) -> Iterator[Progress]:
+def _kept(parts: Parts, output: Path, count: int, reporter: Reporter) -> Iterator[None]:
+    """The folder of the parts, which stays where the end comes before they are put together."""
+    try:
+        parts.open()
+    except OSError as error:
+        raise UsageError(f"--output {output}: {error.strerror}; name a file that can be written") from None
+    if done := sum(number in parts for number in range(count)):
+        reporter.say(f"going on: {done:,} of {count:,} parts were done before")
+    try:
+        yield
+    except BaseException:
+        if left := parts.leave():
+            reporter.say(f"{left:,} of {count:,} parts are done; the same command goes on from there")
+        raise
+
+
+@contextmanager
+def _speed(reporter: Reporter, lines: int, shown: bool) -> Iterator[Progress]:
     """Show sentences a second and time left in a progress bar, and what they were in a line at the end.
 
-    Only for a file, of so many lines, and on a terminal to which its translation does not go as well.
+    Only on a terminal; not `shown` where that is where the translation goes as well.
     """
-    if lines is None or not reporter.on_terminal or out.isatty():
+    if not (shown and lines and reporter.on_terminal):
         yield untold
         return
     began, sentences, done = time.perf_counter(), 0, 0.0

@@ -37,9 +37,15 @@ def load_translator(
 
 
 def _torch_engine(path: Path, device: str, precision: str) -> Engine:
-    from nmt.devices import find_device, find_translation_precision
+    from nmt.devices import find_device, find_translation_precision, take_gpu
     from nmt.translation.engine import TorchEngine
 
-    where = find_device(device)
+    where = take_gpu(find_device(device))
     model = ModelDirectory.containing(path).read_model(path / WEIGHTS).to(where)
     return TorchEngine(model, find_translation_precision(precision, where))
+
+
+def changed(path: Path) -> list[int]:
+    """When the weights of a model directory or checkpoint folder were written: other numbers mean other translations."""
+    files = (path / WEIGHTS, path / "ctranslate2" / "model.bin")
+    return [file.stat().st_mtime_ns for file in files if file.exists()]

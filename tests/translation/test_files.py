@@ -274,13 +274,13 @@ def test_a_file_that_changes_meanwhile_is_an_error(
     """Where the lines written are not the lines counted, the command fails, and -o does not appear."""
     file = tmp_path / "in"
     file.write_text("a line of text\n" * 20_000)
-    search = shout.search
+    search = shout.search_all
 
-    def shrink(sources: Sequence[Sequence[int]], options: SearchOptions) -> list[list[Hypothesis]]:
+    def shrink(batches: Iterable[Batch], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
         os.truncate(file, 0)
-        return search(sources, options)
+        return search(batches, options)
 
-    monkeypatch.setattr(shout, "search", shrink)
+    monkeypatch.setattr(shout, "search_all", shrink)
     assert "20,000" in refusal(call("translate", file, "-o", tmp_path / "out", "-m", tmp_path), code=1)
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 

@@ -149,6 +149,9 @@ def translate(
     form: Annotated[
         str, typer.Option("--format", metavar="text|json", help="Text, or a JSON object a line with scores and flags.")
     ] = "text",
+    details: Annotated[
+        bool, typer.Option("--details", help="In JSON: each piece's log-probability, and a word alignment.")
+    ] = False,
     no_split: Annotated[
         bool, typer.Option("--no-split", help="Translate a line of several sentences at once, not one by one.")
     ] = False,
@@ -166,8 +169,8 @@ def translate(
         from nmt.translation.output import output_format
         from nmt.translation.translator import search_options
 
-        options = search_options(beam, length_penalty, 1 if n_best is None else n_best)
-        write = output_format(form, n_best)
+        options = search_options(beam, length_penalty, 1 if n_best is None else n_best, details)
+        write = output_format(form, n_best, details)
         asked = model, device or "auto", precision or "auto", batch_tokens, engine
         job = *asked, loading.changed(model), options, no_split, form, n_best
         load = partial(loading.load_translator, *asked)

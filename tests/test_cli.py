@@ -17,7 +17,7 @@ from tests.conftest import Nmt, call, refusal
 HEAVY = ("torch", "datasets", "sacrebleu", "sentencepiece", "numpy", "ctranslate2")
 COMMANDS = ("train", "translate", "score", "export")
 OPTIONS = """
---average --batch-tokens --beam --config --data --device --dropout --engine --format --from --help
+--average --batch-tokens --beam --config --data --details --device --dropout --engine --format --from --help
 --install-completion --length-penalty --lowercase --micro-batch-tokens --model --n-best --no-split --norm --output
 --patience --precision --preset --quantization --quiet --reference --restart --seed --show-completion --source --steps
 --target --tokens-per-update --validate-every --version --vocab-size
@@ -115,6 +115,7 @@ def test_wrong_usage_exits_with_2(arguments: list[str]) -> None:
         (["translate", "--n-best", "5"], "--n-best 5"),
         (["translate", "--n-best", "2", "--beam", "1"], "--beam 2"),
         (["translate", "--format", "xml"], "--format xml"),
+        (["translate", "--details"], "--format json"),
         (["translate", "-m", "nowhere", "--engine", "ctranslate2"], "nowhere"),
         (["export", "-m", "nowhere"], "nowhere"),
         (["export", "--quantization", "int4"], "--quantization int4"),

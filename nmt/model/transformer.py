@@ -6,7 +6,7 @@ dropout on sub-layer outputs and on the sums of embeddings and positions alone; 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -198,6 +198,12 @@ class Transformer(nn.Module):
     def count_parameters(self) -> int:
         """Trainable numbers, the shared matrix counted once."""
         return sum(parameter.numel() for parameter in self.parameters())
+
+
+def padded(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:
+    """Lists of ids -> [B, T], the shorter ones filled up with PAD."""
+    tensors = [torch.tensor(row, device=device) for row in rows]
+    return nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=PAD)
 
 
 def _without_padding(gradient: Tensor) -> Tensor:

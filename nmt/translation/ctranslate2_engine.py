@@ -44,7 +44,9 @@ class CTranslate2Engine:
             raise UsageError(f"{folder}: not an exported model, or damaged ({error}); run `nmt export` again") from None
 
     def search_all(self, batches: Iterable[Batch], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
-        """On all threads for each batch."""
+        """On all threads for each batch. Raises UsageError for details, which it cannot give."""
+        if options.details:
+            raise UsageError("--details: CTranslate2 does not tell them; use --engine torch")
         return (self.search(batch, options) for batch in batches)
 
     def search(self, sources: Batch, options: SearchOptions) -> list[list[Hypothesis]]:

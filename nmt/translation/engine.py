@@ -1,16 +1,18 @@
 """The PyTorch engine: the Transformer as beam search wants it, the encoder run once and the decoder once a token."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from nmt.devices import autocast
-from nmt.ids import EOS, PAD
+from nmt.ids import EOS
 from nmt.lanes import Lanes
 from nmt.model.attention import Cache
-from nmt.model.transformer import Transformer
+from nmt.model.transformer import Transformer, padded
+from nmt.translation.forced import force
 from nmt.translation.hypothesis import Batch, Hypothesis, SearchOptions
 from nmt.translation.search import beam_search
 
@@ -65,10 +67,11 @@ class TorchEngine:
         source = padded([[*ids, EOS] for ids in sources], self.device)
         limits = torch.tensor([len(ids) + options.extra for ids in sources], device=self.device)
         with autocast(self.device, self.precision):
-            return beam_search(TransformerSteps(self.model, source), limits, options)
+            found = beam_search(TransformerSteps(self.model, source), limits, options)
+            return self._force(sources, found) if options.details else found
 
-
-def padded(rows: Batch, device: torch.device) -> Tensor:
-    """Lists of ids -> [B, T], the shorter ones filled up with PAD."""
-    tensors = [torch.tensor(row, device=device) for row in rows]
-    return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=PAD)
+    def _force(self, sources: Batch, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
+        flat = [hypothesis.ids for hypotheses in found for hypothesis in hypotheses]
+        repeated = [source for source, hypotheses in zip(sources, found, strict=True) for _ in hypotheses]
+        forced = iter(force(self.model, repeated, flat))
+        return [[replace(each, forced=next(forced)) for each in hypotheses] for hypotheses in found]

@@ -1,22 +1,11 @@
 """What the model says of a given translation: one teacher-forced pass, with every token's log-probability and attention."""
 
-from dataclasses import dataclass
-
 import torch
 from torch.nn import functional as F
 
 from nmt.ids import BOS, EOS
-from nmt.model.transformer import Transformer
-from nmt.translation.engine import padded
-from nmt.translation.hypothesis import Batch
-
-
-@dataclass(frozen=True)
-class Forced:
-    """One translation of T pieces of a source of S pieces, as the model sees it."""
-
-    log_probabilities: list[float]  # natural logarithms: of each piece, and of EOS at last
-    attention: list[list[float]]  # [T + 1, S + 1]: how much each piece, EOS at last, looked at each of the source's
+from nmt.model.transformer import Transformer, padded
+from nmt.translation.hypothesis import Batch, Forced
 
 
 @torch.no_grad()

@@ -13,6 +13,15 @@ class SearchOptions:
     length_penalty: float = 0.6  # alpha
     n_best: int = 1  # hypotheses returned, the best first; at most `beam`
     extra: int = 50  # a translation has at most so many pieces more than its source
+    details: bool = False  # also ask the model what it says of each hypothesis, piece by piece
+
+
+@dataclass(frozen=True)
+class Forced:
+    """What the model says of one translation of T pieces of a source of S pieces."""
+
+    log_probabilities: list[float]  # natural logarithms: of each piece, and of EOS at last
+    attention: list[list[float]]  # [T + 1, S + 1]: how much each piece, EOS at last, looked at each of the source's
 
 
 @dataclass(frozen=True)
@@ -23,6 +32,7 @@ class Hypothesis:
     log_probability: float  # natural logarithm, EOS included
     score: float  # log_probability / length_penalty(len(ids) + 1, alpha)
     at_limit: bool  # ended because it was as long as it may be
+    forced: Forced | None = None  # where details were asked for
 
 
 Batch = Sequence[Sequence[int]]  # sources, given as ids without EOS, that go through the model together

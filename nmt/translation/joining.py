@@ -1,11 +1,14 @@
 """Put together again: from the hypotheses of what was searched by itself to the translations of a line."""
 
 import heapq
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
 from nmt.data.vocabulary import Vocabulary
+from nmt.ids import EOS
+from nmt.translation.alignment import align
 from nmt.translation.hypothesis import Hypothesis
 
 CUT, LIMIT, REPETITION = "cut", "limit", "repetition"
@@ -16,6 +19,15 @@ FLAGS = {  # what a reader should know of a translation, and how it is told
 }
 
 UNIT, TIMES, STRETCH = 8, 4, 8  # see `repeats`
+
+
+@dataclass(frozen=True)
+class Details:
+    """What the model says of a translation, piece by piece."""
+
+    pieces: list[str]  # as SentencePiece writes them, with the EOS of each part
+    log_probabilities: list[float]  # of each of them
+    alignment: str  # "0-0 1-2": which word of the source each word comes from, both counted from 0 between spaces
 
 
 @dataclass(frozen=True)
@@ -31,6 +43,7 @@ class Translation:
     log_probability: float  # natural logarithm, EOS included
     tokens: int  # pieces, EOS included: score = log_probability / length_penalty(tokens, alpha), if searched at once
     flags: list[str]  # of FLAGS
+    details: Details | None = None  # where they were asked for
 
 
 @dataclass
@@ -69,7 +82,35 @@ def _translation(line: Line, parts: list[Part], chosen: list[Hypothesis], vocabu
         sum((hypothesis.log_probability for hypothesis in chosen), 0.0),
         sum(len(hypothesis.ids) + 1 for hypothesis in chosen),
         [flag for flag, holds in facts.items() if holds],
+        _details(line, chosen, vocabulary),
     )
+
+
+def _details(line: Line, chosen: list[Hypothesis], vocabulary: Vocabulary) -> Details | None:
+    if any(hypothesis.forced is None for hypothesis in chosen):
+        return None
+    pieces: list[str] = []
+    log_probabilities: list[float] = []
+    links: list[str] = []
+    following = iter(chosen)
+    source = target = ""  # so far
+    for piece in line:
+        if isinstance(piece, str):
+            source, target = source + piece, target + piece
+            continue
+        hypothesis = next(following)
+        assert hypothesis.forced is not None
+        pieces += vocabulary.pieces([*hypothesis.ids, EOS])
+        log_probabilities += hypothesis.forced.log_probabilities
+        for i, j in align(hypothesis.forced.attention, piece.ids, hypothesis.ids, vocabulary):
+            links.append(f"{i + _words(source)}-{j + _words(target)}")
+        source, target = source + vocabulary.decode(piece.ids), target + vocabulary.decode(hypothesis.ids)
+    return Details(pieces, log_probabilities, " ".join(links))
+
+
+def _words(text: str) -> int:
+    """How many words have ended."""
+    return len(re.findall("[^ ]+ ", text))
 
 
 def k_best(lists: Sequence[Sequence[Hypothesis]], k: int) -> list[list[Hypothesis]]:

@@ -10,12 +10,17 @@ from nmt.translation.joining import Translation
 Format = Callable[[int, str, list[Translation]], str]  # (line number, source, translations) -> what is written of them
 
 
-def output_format(name: str, n_best: int | None) -> Format:
-    """The format of this name; of text, n_best lists every translation. Raises UsageError for a name that is none."""
+def output_format(name: str, n_best: int | None, details: bool = False) -> Format:
+    """The format of this name; of text, n_best lists every translation.
+
+    Raises UsageError for a name that is none, and for one that has no place for details.
+    """
     if name == "json":
         return as_json
     if name != "text":
         raise UsageError(f"--format {name}: must be text or json")
+    if details:
+        raise UsageError("--details: text has no place for them; add --format json")
     return best if n_best is None else as_table
 
 
@@ -31,4 +36,6 @@ def as_table(number: int, _source: str, translations: list[Translation]) -> str:
 def as_json(number: int, source: str, translations: list[Translation]) -> str:
     """One object with the source as it was read; nothing but what JSON demands is escaped."""
     hypotheses = [asdict(translation) for translation in translations]
+    for hypothesis in hypotheses:
+        hypothesis |= hypothesis.pop("details") or {}
     return json.dumps({"line": number, "source": source, "hypotheses": hypotheses}, ensure_ascii=False)

@@ -18,7 +18,8 @@ def sentences(line: str, language: str) -> list[str]:
     """
     import sentencex  # here, as who splits nothing does not need it
 
-    plain = re.sub(r"\s", " ", line)  # one for one: sentencex 1.0.32 panics at a letter, a no-break space and a full stop
+    # One space for each white space: sentencex 1.0.32 panics where a no-break space stands between a letter and a full stop.
+    plain = re.sub(r"\s", " ", line)
     found = sentencex.segment(re.split("[-_]", language.lower())[0], plain)
     if "".join(found) != plain:
         return [line]  # not what it promises

@@ -18,7 +18,7 @@ WINDOW_LINES = 4_096
 WINDOW_CHARACTERS = 500_000
 BATCH_TOKENS = 2_048  # source pieces, padding included, that go through search at once
 
-Progress = Callable[[int, float], None]  # told after each batch: its sentences, and how many lines' worth of work they were
+Progress = Callable[[int, float], None]  # told of each batch: its sentences, and how many lines they amount to
 
 
 def untold(_sentences: int, _lines: float) -> None:
@@ -28,9 +28,7 @@ def untold(_sentences: int, _lines: float) -> None:
 class Translator:
     """A vocabulary and an engine that searches over its ids, for text in one language."""
 
-    def __init__(
-        self, engine: Engine, vocabulary: Vocabulary, language: str, batch_tokens: int = BATCH_TOKENS
-    ) -> None:
+    def __init__(self, engine: Engine, vocabulary: Vocabulary, language: str, batch_tokens: int = BATCH_TOKENS) -> None:
         """`language` is the source's, by whose rules sentences end."""
         self.engine, self.vocabulary, self.language, self.batch_tokens = engine, vocabulary, language, batch_tokens
 
@@ -105,7 +103,7 @@ class Translator:
             start += rows
 
 
-def search_options(beam: int, length_penalty: float, n_best: int = 1) -> SearchOptions:
+def search_options(beam: int, length_penalty: float, n_best: int = 1, details: bool = False) -> SearchOptions:
     """Checked options. Raises UsageError for what cannot be searched with."""
     if beam < 1:
         raise UsageError(f"--beam {beam}: must be at least 1")
@@ -115,7 +113,7 @@ def search_options(beam: int, length_penalty: float, n_best: int = 1) -> SearchO
         raise UsageError(f"--n-best {n_best}: must be at least 1")
     if n_best > beam:
         raise UsageError(f"--n-best {n_best}: a beam of {beam} holds fewer; ask for --beam {n_best} too")
-    return SearchOptions(beam=beam, length_penalty=length_penalty, n_best=n_best)
+    return SearchOptions(beam=beam, length_penalty=length_penalty, n_best=n_best, details=details)
 
 
 def windows(lines: Iterable[str]) -> Iterator[list[str]]:

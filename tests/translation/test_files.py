@@ -1,9 +1,11 @@
 """`nmt translate` on files, pipes and terminals: a line for a line, and nothing else on stdout."""
 
 import gzip
+import json
 import os
 import pty
 import random
+import re
 import shlex
 import signal
 import subprocess
@@ -19,7 +21,7 @@ import nmt as package
 from nmt.data.vocabulary import Vocabulary
 from nmt.lines import read_lines
 from nmt.translation import files, loading
-from nmt.translation.hypothesis import Batch, Hypothesis, SearchOptions
+from nmt.translation.hypothesis import Batch, Hypothesis, SearchOptions, length_penalty
 from nmt.translation.translator import WINDOW_LINES, Translator
 from tests.conftest import Nmt, call, refusal
 
@@ -167,6 +169,132 @@ def test_python_gives_what_the_command_gives(overfitted: Path, sources: list[str
         assert translator.translate(lines, beam=beam) == translated(
             overfitted, "\n".join(lines), tmp_path, "--beam", str(beam)
         )
+
+
+def test_monsters_harm_no_other_line(shout: Shout, tmp_path: Path) -> None:
+    """Lines of thousands of words, signs or letters without a space come out in their places, and those cut are named."""
+    monsters = ["word " * 5_000, "." * 4_000, "a," * 3_000, "x" * 20_000]
+    lines = ["A normal line."] * 50 + monsters + ["Another normal line."] * 50
+    (tmp_path / "in").write_text("".join(line + "\n" for line in lines))
+    done = call("translate", tmp_path / "in", "-m", tmp_path)
+    found = done.stdout_bytes.decode().split("\n")[:-1]
+    assert [line.replace(" ", "") for line in found] == [line.replace(" ", "") for line in lines]
+    assert found[:50] + found[54:] == lines[:50] + lines[54:]
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.rstrip().endswith("lines 51, 53, 54")
+
+
+# Several sentences in a line.
+
+PARAGRAPH = 'Dr. Smith arrived at 3 p.m. on Jan. 5.  He said "Stop!" and left. It cost $3.50. Nobody knew why. The end.'
+
+
+def test_every_sentence_of_a_line_is_translated(overfitted: Path, sources: list[str], tmp_path: Path) -> None:
+    """A line of five sentences gives what the five give alone, with the white space that stood between them."""
+    alone = translated(overfitted, "\n".join(sources[:5]), tmp_path)
+    line = "{}  {} {}\u00a0{} {} ".format(*sources[:5])
+    assert translated(overfitted, line, tmp_path) == ["{}  {} {}\u00a0{} {} ".format(*alone)]
+    assert package.load(str(overfitted)).translate([line]) == translated(overfitted, line, tmp_path)
+
+
+def test_splitting_can_be_switched_off(overfitted: Path, sources: list[str], tmp_path: Path) -> None:
+    """--no-split, and split=False in Python, give the model the whole line."""
+    line = " ".join(sources[:3])
+    [whole] = translated(overfitted, line, tmp_path, "--no-split")
+    assert [whole] == package.load(str(overfitted)).translate([line], split=False)
+    assert [whole] != translated(overfitted, line, tmp_path)
+
+
+def test_a_paragraph_comes_back_whole(shout: Shout, tmp_path: Path) -> None:
+    """Abbreviations, numbers and quotations are no ends, and nothing of the line is lost."""
+    searched: list[int] = []
+    search = shout.search
+
+    def note(sources: Sequence[Sequence[int]], options: SearchOptions) -> list[list[Hypothesis]]:
+        searched.append(len(sources))
+        return search(sources, options)
+
+    shout.search = note  # type: ignore[method-assign]
+    assert translated(tmp_path, PARAGRAPH + "\n", tmp_path) == [PARAGRAPH]
+    assert translated(tmp_path, PARAGRAPH + "\n", tmp_path, "--no-split") == [PARAGRAPH]
+    assert searched == [5, 1]
+
+
+# More than the best translation.
+
+
+def test_n_best_and_json_tell_the_same(overfitted: Path, sources: list[str], tmp_path: Path) -> None:
+    """Both list the same translations, the best first, and the first is what is written without them."""
+    lines = [*sources[:6], "", "-", " ".join(sources[:2]), "Hello world"]
+    text = "\n".join(lines)
+    plain = translated(overfitted, text, tmp_path)
+    table = [row.split("\t") for row in translated(overfitted, text, tmp_path, "--n-best", "3")]
+    records = [json.loads(row) for row in translated(overfitted, text, tmp_path, "--n-best", "3", "--format", "json")]
+    assert [(record["line"], record["source"]) for record in records] == list(enumerate(lines, 1))
+    found = [
+        (record["line"], rank, hypothesis)
+        for record in records
+        for rank, hypothesis in enumerate(record["hypotheses"], 1)
+    ]
+    assert table == [
+        [str(line), str(rank), f"{hypothesis['score']:.4f}", hypothesis["text"]] for line, rank, hypothesis in found
+    ]
+    assert [record["hypotheses"][0]["text"] for record in records] == plain
+    assert [len(record["hypotheses"]) for record in records] == [3, 3, 3, 3, 3, 3, 1, 1, 3, 3]
+    for record in records:
+        scores = [hypothesis["score"] for hypothesis in record["hypotheses"]]
+        assert scores == sorted(scores, reverse=True)
+        assert len({hypothesis["text"] for hypothesis in record["hypotheses"]}) == len(scores)
+    for record in records[:6]:
+        for hypothesis in record["hypotheses"]:
+            penalty = length_penalty(hypothesis["tokens"], 0.6)
+            assert hypothesis["score"] == pytest.approx(hypothesis["log_probability"] / penalty, rel=1e-5)
+    for number in (6, 7):
+        assert records[number]["hypotheses"][0] | {"text": ""} == {
+            "text": "", "score": 0.0, "log_probability": 0.0, "tokens": 0, "flags": []
+        }  # fmt: skip
+    both = [records[number]["hypotheses"][0] for number in (0, 1)]
+    assert records[8]["hypotheses"][0]["score"] == pytest.approx(sum(one["score"] for one in both), abs=1e-4)
+
+
+def test_json_holds_the_source_as_it_was_read(shout: Shout, tmp_path: Path) -> None:
+    """With its tabs, separators and white space, though the model sees none of them; an object a line, in UTF-8."""
+    (tmp_path / "in").write_bytes(" a\tb\u2028c\r \nünd 😀\r\n".encode())
+    done = call("translate", tmp_path / "in", "-m", tmp_path, "--format", "json")
+    first, second = map(json.loads, done.stdout_bytes.decode().split("\n")[:-1])
+    assert (first["source"], first["hypotheses"][0]["text"]) == (" a\tb\u2028c\r ", " a b c  ")
+    assert (second["source"], second["hypotheses"][0]["text"]) == ("ünd 😀", "ünd 😀")
+    assert "ünd 😀".encode() in done.stdout_bytes
+
+
+def test_what_is_flagged_in_json_is_counted_on_stderr(shout: Shout, tmp_path: Path) -> None:
+    """Cut, ended by the limit, caught in a loop: in JSON with the translation, on stderr once each with the numbers."""
+    shout.at_limit = True
+    repeat = shout.search
+
+    def loop(sources: Sequence[Sequence[int]], options: SearchOptions) -> list[list[Hypothesis]]:
+        found = repeat(sources, options)
+        return [[Hypothesis(one.ids * (9 if len(one.ids) < 5 else 1), -1.0, -1.0, True)] for [one] in found]
+
+    shout.search = loop  # type: ignore[method-assign]
+    text = "a\n\n" + "".join(f"word{number} " for number in range(600)) + "\na\n"
+    done = call("translate", "-m", tmp_path, "--format", "json", stdin=text.encode())
+    flags = [json.loads(row)["hypotheses"][0]["flags"] for row in done.stdout_bytes.decode().split("\n")[:-1]]
+    assert flags == [["limit", "repetition"], [], ["cut", "limit"], ["limit", "repetition"]]
+    warnings = [line.partition(":")[2].rpartition(": ")[::2] for line in done.stderr.rstrip().split("\n")]
+    assert [numbers for _, numbers in warnings] == ["line 3", "lines 1, 3, 4", "lines 1, 4"]
+
+
+def test_a_wider_beam_scores_no_worse_and_is_not_empty(overfitted: Path, sources: list[str], tmp_path: Path) -> None:
+    """By the trained model's own score, beam 4 is at least as good as greedy search on 99% of lines, also strange ones."""
+    text = "\n".join([*sources[:80], *(" ".join(reversed(source.split())) for source in sources[:80])])
+    found = {}
+    for beam in ("1", "4"):
+        rows = translated(overfitted, text, tmp_path, "--beam", beam, "--format", "json", "--no-split")
+        found[beam] = [json.loads(row)["hypotheses"][0] for row in rows]
+        assert all(hypothesis["text"].strip() for hypothesis in found[beam])
+    pairs = zip(found["1"], found["4"], strict=True)
+    assert sum(wide["score"] >= greedy["score"] - 1e-4 for greedy, wide in pairs) >= 0.99 * 160
 
 
 # What cannot be read or written.
@@ -409,6 +537,42 @@ def test_a_terminal_gets_a_hint(overfitted: Path, sources: list[str]) -> None:
         os.write(master, b"\x04")
         assert process.wait(60) == 0
     os.close(master)
+
+
+def on_a_terminal(*arguments: str | Path, output: bool) -> tuple[str, bytes]:
+    """What `nmt translate` shows on a terminal that is its stderr (and, with `output`, its stdout), and its stdout."""
+    master, terminal = pty.openpty()
+    command = [sys.executable, "-m", "nmt", "translate", *map(str, arguments)]
+    stdout = terminal if output else subprocess.PIPE
+    environment = os.environ | {"TERM": "xterm"}
+    with subprocess.Popen(
+        command, stdout=stdout, stderr=terminal, stdin=subprocess.DEVNULL, env=environment
+    ) as process:
+        os.close(terminal)
+        shown = b""
+        try:
+            while chunk := os.read(master, 10_000):
+                shown += chunk
+        except OSError:  # the other side is closed
+            pass
+        written = b"" if output or not process.stdout else process.stdout.read()
+        assert process.wait(60) == 0
+    os.close(master)
+    return shown.decode(), written
+
+
+def test_a_terminal_is_shown_the_speed(overfitted: Path, sources: list[str], tmp_path: Path) -> None:
+    """A file's bar and last line tell it, but not where the translation goes to the same terminal."""
+    (tmp_path / "in").write_text("".join(source + "\n" for source in sources))
+    words: list[str | Path] = ["-m", overfitted, "--beam", "1", tmp_path / "in"]
+    shown, written = on_a_terminal(*words, output=False)
+    assert re.search(r"\x1b.*translating.* \d+ sentences/s, .* left", shown)
+    assert re.search(r"200 lines in .*, \d+ sentences/s", shown)
+    assert written.count(b"\n") == 200
+    mixed, _ = on_a_terminal(*words, output=True)
+    assert mixed.replace("\r\n", "\n").encode().startswith(written)
+    assert "\x1b" not in mixed
+    assert "sentences/s" not in mixed
 
 
 def test_text_is_utf8_whatever_the_locale(nmt: Nmt, overfitted: Path, sources: list[str]) -> None:

@@ -17,7 +17,9 @@ from nmt.translation.output import output_format
 from nmt.translation.translator import Translator
 
 CHARACTERS = st.characters(exclude_categories=["Cs"], exclude_characters="\n")  # whatever UTF-8 can spell in a line
-TRICKY = st.sampled_from("Aa1. .!?。…\"“”)\u00a0\u2009\u200b\u200d\ufeff\u0301\x00\t\r\x85\u2028\u2581\u2585猫😀👩‍👧ß\ufffd\U0010ffff<>&\\")
+TRICKY = st.sampled_from(
+    'Aa1. .!?。…"“”)\u00a0\u2009\u200b\u200d\ufeff\u0301\x00\t\r\x85\u2028\u2581\u2585猫😀ß\ufffd\U0010ffff<>&\\'
+)
 SHORT = st.one_of(st.text(CHARACTERS, max_size=200), st.text(TRICKY, max_size=200))
 LONG = st.builds(lambda unit: (unit * 5_000)[:5_000], st.text(st.one_of(CHARACTERS, TRICKY), min_size=1, max_size=30))
 LINES = st.lists(SHORT, min_size=1, max_size=4)
@@ -51,7 +53,6 @@ def check(translator: Translator, lines: list[str]) -> None:
         assert json.loads(record)["source"] == line
 
 
-@pytest.mark.slow
 @settings(max_examples=190, deadline=None, suppress_health_check=list(HealthCheck))
 @given(lines=LINES)
 @example(lines=["Herr A\u00a0. Meier kam.", "x A\u2009. Yes."])

@@ -1,5 +1,7 @@
 """Long text taken apart: nothing is lost, whatever the text."""
 
+import itertools
+
 import pytest
 import sentencex
 from hypothesis import example, given, settings
@@ -63,6 +65,6 @@ def test_parts_are_the_ids(vocabulary: Vocabulary, text: str, longest: int) -> N
     found = list(parts(vocabulary, ids, longest))
     assert [id for part in found for id in part] == ids
     assert all(len(part) <= longest for part in found)
-    for part, following in zip(found, found[1:], strict=False):
+    for part, following in itertools.pairwise(found):
         inner = [vocabulary.begins_word(id) for id in part[1:]]
         assert vocabulary.begins_word(following[0]) or (len(part) == longest and not any(inner))

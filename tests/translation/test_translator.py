@@ -49,7 +49,11 @@ def test_needs_no_torch() -> None:
 
 
 @settings(max_examples=50, deadline=None)
-@given(lines=st.lists(st.lists(st.sampled_from([*WORDS, "Ja.", "Wohin?", *BLANK[1:]]), max_size=30).map(" ".join), max_size=40))
+@given(
+    lines=st.lists(
+        st.lists(st.sampled_from([*WORDS, "Ja.", "Wohin?", *BLANK[1:]]), max_size=30).map(" ".join), max_size=40
+    )
+)
 def test_nth_output_is_of_nth_input(vocabulary: Vocabulary, lines: list[str]) -> None:
     """Whatever the lengths and however they are batched, each line's own translation stands in its place."""
     found = Translator(Echo(), vocabulary, "en", batch_tokens=40).translate(lines)
@@ -164,7 +168,9 @@ def test_sentences_end_by_the_rules_of_the_source_language(vocabulary: Vocabular
 def test_sentences_without_a_letter_are_copied(vocabulary: Vocabulary) -> None:
     """What would be copied as a line is copied within one too, and the rest is translated."""
     engine = Echo(vocabulary.encode("Haus"))
-    [found] = Translator(engine, vocabulary, "en").translate_stream([["1. The house. * 2. A dog. ???"]], SearchOptions())
+    [found] = Translator(engine, vocabulary, "en").translate_stream(
+        [["1. The house. * 2. A dog. ???"]], SearchOptions()
+    )
     assert found[0].text == "1. Haus * 2. Haus ???"
     assert len(found) == 1
 

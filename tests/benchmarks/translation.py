@@ -2,25 +2,26 @@
 
     .venv/bin/python -m tests.benchmarks.translation --model german --peers peers/bin/python --json translation.json
 
-The peers need the environment that training.py describes. Contenders are nmt's own search, `--engine ctranslate2`, CTranslate2
-called directly, Hugging Face's MarianMT `generate` and Joey NMT's search, each in a process of its own, and all take turns
-(turns.py). The weights are a model directory's, copied into every one of them; the text is its test set. Before anything is
-measured, every contender that computes in fp32 must give nmt's greedy translations, or it is not the same model.
+The peers need the environment that training.py describes. Contenders are nmt's own search, its `--engine ctranslate2`,
+CTranslate2 called directly, Hugging Face's MarianMT `generate` and Joey NMT's search, each in a process of its own, and all take
+turns (turns.py). The weights are a model directory's, copied into every one of them; the text is its test set. Before anything
+is measured, every contender that computes in fp32 must give nmt's greedy translations, or it is not the same model.
 
-- Searches are greedy and beam 4, sentences alone and in full batches. All get the same batches: sorted by length, the longest
-  first, as many sentences as fit the budget of source pieces, padding included. Sentences alone are an even sample of the test set.
-- What is timed is ids to ids: no contender splits text into pieces, and none loads its model.
-- A translation may be 50 pieces longer than its source; in the peers, than the longest source of its batch. The ids that nmt
-  never emits (padding, unknown, BOS, reserved) are forbidden to no other but Joey NMT's unknown: a trained model does not want them.
+- Searches are greedy and beam 4, of sentences alone and of full batches. All get the same batches: sorted by length, the
+  longest first, as many sentences as fit the budget of source pieces, padding included. Sentences alone are an even sample.
+- What is timed is ids to ids: no contender cuts text into pieces, and none loads its model.
+- A translation may be 50 pieces longer than its source; in the peers, than the longest source of its batch, and it is cut
+  afterwards. What nmt never emits (padding, unknown, BOS, reserved) is not forbidden to the peers but for Joey NMT's unknown:
+  a trained model does not want it.
 - Beams differ. nmt and Joey NMT divide by ((5 + L) / 6)^0.6, the two others by L^0.6. nmt stops where nothing live can win;
-  `generate` (its default, early_stopping=False) where the best live one could not win at its present length; CTranslate2 and
-  Joey NMT at four ended ones. `equal` says how many translations are nmt's in fp32, `tokens/sentence` what the stopping costs.
+  `generate` (early_stopping=False, its default) where nothing live could win at its present length; CTranslate2 and Joey NMT
+  at four ended hypotheses. `tokens/sentence` and BLEU tell what that does, `equal` how many translations are nmt's in fp32.
 - Target tokens are those of the translations, EOS counted, padding not.
-- Memory is what a process has held at most so far, the imports included. Points are measured in the order of what they need.
-- BLEU is sacreBLEU's, of the lines translated at that point: only the points with full batches have the whole test set.
+- Memory is what a process has held at most so far, the imports included. Points come in the order of what they need.
+- BLEU is sacreBLEU's of the lines translated at that point: only full batches have the whole test set.
 
-Last come batches of 1, 4, 16 and 64 sentences through nmt alone (fault S2: bigger batches must be faster). What whole `nmt translate`
-processes take, from threads to memory, is measured by processes.py.
+Last come batches of 1, 4, 16 and 64 sentences through nmt alone: larger ones must be faster (fault S2). What whole
+`nmt translate` processes take, from threads (fault S1) to memory, is measured by processes.py.
 """
 
 import argparse
@@ -123,9 +124,9 @@ def make_miniature(path: Path) -> ModelDirectory:
     model = Transformer(config, len(vocabulary))
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))  # biases and norms too: zeros and ones would prove little
-        model.embedding.weight[:FIRST_PIECE] *= 0  # what only nmt forbids is wanted nowhere
-        model.embedding.weight[EOS] = 3 * torch.randn(config.d_model) * config.d_model**-0.5  # and an end is
+            parameter.add_(0.3 * torch.randn_like(parameter))  # biases and norms too: zeros and ones would prove little
+        model.embedding.weight[:FIRST_PIECE] = 0  # what only nmt forbids is wanted nowhere ...
+        model.embedding.weight[EOS] = 1.5 * torch.randn(config.d_model)  # ... and an end is
     path.mkdir()
     vocabulary.save(directory.tokenizer_path)
     checkpoint.save_weights(directory.weights_path, model.state_dict())
@@ -159,8 +160,9 @@ def export(directory: ModelDirectory, precision: str, folder: Path) -> dict[str,
 
 
 def check_equality(field: list[Contender], point: Point) -> None:
-    """Translate greedily with each contender, and refuse to go on with one in fp32 that is not nmt's model. Their processes end;
-    those that could not be built are marked as lost.
+    """Translate greedily with each contender, and refuse to go on with one in fp32 that is not nmt's model.
+
+    Their processes end. Those that could not be built are marked as lost.
     """
     expected = []
     for contender in field:
@@ -168,6 +170,8 @@ def check_equality(field: list[Contender], point: Point) -> None:
         contender.finish()
         expected = expected or found
         if contender.lost:
+            if contender is field[0]:
+                raise SystemExit(f"{contender}: {contender.facts['lost']}")
             print(f"{contender}: lost: {contender.facts['lost']}", file=sys.stderr)
             continue
         same = sum(one == other for one, other in zip(found, expected, strict=True))
@@ -176,7 +180,9 @@ def check_equality(field: list[Contender], point: Point) -> None:
             raise SystemExit(f"{contender} gives other greedy translations than nmt: not the same model")
 
 
-def measure(point: Point, field: list[Contender], rounds: int, text: Text, reference: Contender) -> list[dict[str, Any]]:
+def measure(
+    point: Point, field: list[Contender], rounds: int, text: Text, reference: Contender
+) -> list[dict[str, Any]]:
     """The rows of a point, after all rounds of it."""
     for contender in field:
         contender.turn(point.request(2))  # a warm-up
@@ -185,6 +191,9 @@ def measure(point: Point, field: list[Contender], rounds: int, text: Text, refer
         for contender in turns.in_turn(field, number):
             contender.turn(point.request())
         print(f"{point.name}: round {number + 1} of {rounds}", file=sys.stderr)
+    for needed in (field[0], reference):
+        if needed.lost:
+            raise SystemExit(f"{needed}: {needed.facts['lost']}")
     expected, rows = field[0].facts["translations"], []
     for contender in field:
         row = {"point": point.name, "contender": contender.name, "precision": contender.precision} | contender.facts
@@ -248,7 +257,10 @@ def table(rows: list[dict[str, Any]], compared: str) -> str:
 def plan(text: Text, singles: int, batch_tokens: int) -> list[Point]:
     """What is measured, in the order of the memory it needs."""
     everything = range(len(text.sources))
-    cuts = {"batch of 1": text.batches(text.sample(singles), 1), "full batches": text.batches(everything, None, batch_tokens)}
+    cuts = {
+        "batch of 1": text.batches(text.sample(singles), 1),
+        "full batches": text.batches(everything, None, batch_tokens),
+    }
     searches = {"greedy": 1, "beam 4": 4}
     return [Point(f"{search}, {cut}", searches[search], cuts[cut]) for cut in cuts for search in searches]
 
@@ -267,14 +279,20 @@ def describe(text: Text, points: Sequence[Point], sizes: dict[str, Any], threads
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", "-m", type=Path, default=Path("model"), help="the model directory (default: model)")
-    parser.add_argument("--peers", metavar="PYTHON", default=sys.executable, help="a Python with transformers and joeynmt")
+    parser.add_argument(
+        "--peers", metavar="PYTHON", default=sys.executable, help="a Python with transformers and joeynmt"
+    )
     parser.add_argument("--threads", type=int, default=2, help="for each contender (default: 2)")
-    parser.add_argument("--rounds", type=int, default=5, help="timed turns of each contender at each point (default: 5)")
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="timed turns of each contender at each point (default: 5)"
+    )
     parser.add_argument("--sentences", type=int, default=1_000, help="of the test set at the most (default: 1000)")
     parser.add_argument("--singles", type=int, default=50, help="of them translated alone (default: 50)")
     parser.add_argument("--sized", type=int, default=512, help="of them in batches of several sizes (default: 512)")
     parser.add_argument("--checked", type=int, default=200, help="of them compared before measuring (default: 200)")
-    parser.add_argument("--batch-tokens", type=int, default=BATCH_TOKENS, help=f"a full batch (default: {BATCH_TOKENS})")
+    parser.add_argument(
+        "--batch-tokens", type=int, default=BATCH_TOKENS, help=f"a full batch (default: {BATCH_TOKENS})"
+    )
     parser.add_argument("--check", action="store_true", help="compare the translations, and measure nothing")
     parser.add_argument("--smoke", action="store_true", help="does it run: a tiny random model in fp32, two rounds")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there too, every round's seconds")

@@ -2,9 +2,9 @@
 
     PYTHON -m tests.benchmarks.translators NAME PRECISION FOLDER
 
-FOLDER holds workload.json: the model's sizes, the source sentences as ids, where the weights are. A request is a beam and batches of
-sentence numbers; the answer holds the best translation of each, as ids without EOS. Peers run under a Python that lacks what nmt
-needs, and CTranslate2 needs no PyTorch, so every contender imports its own libraries alone.
+FOLDER holds workload.json: the model's sizes, the source sentences as ids, where the weights are. A request is a beam and
+batches of sentence numbers; the answer holds the best translation of each, as ids without EOS. Peers run under a Python that
+lacks what nmt needs, and CTranslate2 needs no PyTorch, so every contender imports its own libraries alone.
 """
 
 import importlib.metadata
@@ -21,6 +21,8 @@ from tests.benchmarks.turns import open_channel, peak_memory, serve
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from nmt.translation.hypothesis import Engine
+
 PAD, UNK, BOS, EOS = 0, 1, 2, 3  # as in nmt/ids.py
 POSITIONS = 1_024  # of which tables hold rows
 ALPHA = 0.6  # of the length penalty, whatever its form
@@ -32,15 +34,20 @@ Search = Callable[[Ids, int], Ids]  # a batch, longest first, and the beam -> th
 
 def nmt_search(workload: dict[str, Any], precision: str) -> Search:
     """The tool's own engine."""
-    from nmt.model_directory import ModelDirectory
-    from nmt.translation.engine import TorchEngine
+    from nmt.translation.loading import load_translator
 
-    directory = ModelDirectory(Path(workload["model"]))
-    return engine_search(TorchEngine(directory.read_model(directory.weights_path), precision))
+    return engine_search(load_translator(Path(workload["model"]), "cpu", precision).engine)
 
 
-def engine_search(engine: Any) -> Search:
-    """Any `Engine` of nmt/translation/hypothesis.py."""
+def nmt_ctranslate2_search(workload: dict[str, Any], precision: str) -> Search:
+    """What `nmt translate --engine ctranslate2` searches with."""
+    from nmt.translation.loading import load_translator
+
+    return engine_search(load_translator(exported(workload, precision), "cpu", engine="ctranslate2").engine)  # type: ignore[call-arg]
+
+
+def engine_search(engine: "Engine") -> Search:
+    """One of nmt's engines, below the text."""
     from nmt.translation.hypothesis import SearchOptions
 
     def search(batch: Ids, beam: int) -> Ids:
@@ -52,9 +59,8 @@ def engine_search(engine: Any) -> Search:
 
 def marian_search(workload: dict[str, Any], precision: str) -> Search:
     """`generate` of Hugging Face, with its cache and PyTorch's fused attention."""
-    from transformers import GenerationConfig, MarianConfig, MarianMTModel  # type: ignore[import-not-found]
-
     import torch
+    from transformers import GenerationConfig, MarianConfig, MarianMTModel  # type: ignore[import-not-found]
 
     sizes = workload["sizes"]
     config = MarianConfig(
@@ -91,13 +97,13 @@ def marian_search(workload: dict[str, Any], precision: str) -> Search:
             pad_token_id=PAD, bos_token_id=BOS, eos_token_id=EOS, decoder_start_token_id=BOS,
         )  # fmt: skip
         found = model.generate(source, attention_mask=(source != PAD).long())
-        return [until_eos(ids) for ids in found[:, 1:].tolist()]
+        return cut(found[:, 1:].tolist(), batch)
 
     return search
 
 
 def joey_search(workload: dict[str, Any], precision: str) -> Search:
-    """Joey NMT's own search, which keeps no cache. Its length penalty is ours; its beams stop when four have ended."""
+    """Joey NMT's own search, which keeps no cache."""
     import torch
     from joeynmt.batch import Batch  # type: ignore[import-not-found]
     from joeynmt.model import build_model  # type: ignore[import-not-found]
@@ -116,7 +122,9 @@ def joey_search(workload: dict[str, Any], precision: str) -> Search:
         "hidden_size": sizes["d_model"], "ff_size": sizes["d_ff"], "layer_norm": "post",
         "embeddings": {"embedding_dim": sizes["d_model"], "scale": True},
     }  # fmt: skip
-    model = build_model({"encoder": stack, "decoder": stack, "tied_embeddings": True, "tied_softmax": True}, *[vocabulary] * 2)
+    model = build_model(
+        {"encoder": stack, "decoder": stack, "tied_embeddings": True, "tied_softmax": True}, *[vocabulary] * 2
+    )
     embedding, layers = parameters(workload)
     attention = {part: f"{part}_layer" for part in "qkv"} | {"out": "output_layer"}
     feed_forward = {"inner": "feed_forward.pwff_layer.0", "outer": "feed_forward.pwff_layer.3"}
@@ -140,7 +148,7 @@ def joey_search(workload: dict[str, Any], precision: str) -> Search:
         lengths, numbers = (source != pad).sum(1), torch.arange(len(batch))
         made = Batch(source, lengths, None, None, None, numbers, torch.device("cpu"), pad, EOS, is_train=False)
         found, _, _ = joey(model, made, len(batch[0]) + EXTRA, beam, ALPHA, generate_unk=False)
-        return [until_eos(ids) for ids in found.tolist()]
+        return cut(found.tolist(), batch)
 
     return search
 
@@ -160,15 +168,9 @@ def ctranslate2_search(workload: dict[str, Any], precision: str) -> Search:
             [[tokens[id] for id in ids] for ids in batch],
             beam_size=beam, length_penalty=ALPHA, max_input_length=0, max_decoding_length=len(batch[0]) + EXTRA,
         )  # fmt: skip
-        return [[ids_of[token] for token in result.hypotheses[0]] for result in found]
+        return cut([[ids_of[token] for token in result.hypotheses[0]] for result in found], batch)
 
     return search
-
-
-def nmt_ctranslate2_search(workload: dict[str, Any], precision: str) -> Search:
-    """What `nmt translate --engine ctranslate2` searches with."""
-    exported(workload, precision)
-    raise NotImplementedError("nmt has no such engine yet")
 
 
 def exported(workload: dict[str, Any], precision: str) -> Path:
@@ -205,7 +207,7 @@ def parameters(workload: dict[str, Any]) -> "tuple[Tensor, dict[tuple[str, str, 
             layers[stack, layer, owners[int(path[1])], kind] = weight
         elif path[0] == "feed_forward":
             layers[stack, layer, path[1], kind] = weight
-        elif path[1] == "out":
+        elif path[-1] == "out":
             layers[stack, layer, f"{parts[path[0]]}.out", kind] = weight
         else:  # in_weight, in_bias: queries, keys and values in one
             for part, piece in zip("qkv", weight.chunk(3), strict=True):
@@ -241,8 +243,10 @@ def padded(batch: Ids, pad: int) -> "Tensor":
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=pad)
 
 
-def until_eos(ids: list[int]) -> list[int]:
-    return ids[: ids.index(EOS)] if EOS in ids else ids
+def cut(found: Ids, batch: Ids) -> Ids:
+    """Translations up to EOS, or to the length that each may have in nmt: most peers know one limit a batch."""
+    ended = [ids[: ids.index(EOS)] if EOS in ids else ids for ids in found]
+    return [ids[: len(source) + EXTRA] for ids, source in zip(ended, batch, strict=True)]
 
 
 def main() -> None:

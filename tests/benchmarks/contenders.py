@@ -1,21 +1,18 @@
 """The contenders of training.py: one model and its training loop, in a process that computes only when it is told to.
 
-    PYTHON contenders.py NAME PRECISION FOLDER
+    PYTHON -m tests.benchmarks.contenders NAME PRECISION FOLDER
 
 FOLDER holds workload.pt (sizes, recipe, the updates as padded batches) and pairs.pickle (the same pairs before they are
-batched, for nmt alone). Each line on stdin is a number of updates to make; each answer is a line of JSON on stdout: the
-seconds they took, the memory so far, the processor's seconds spent while it should have been idle. Peers run under a Python
-that has no nmt, so nmt is imported for nmt's own model only.
+batched, for nmt alone). A request is a number of updates to make. Peers run under a Python that lacks what nmt needs, so nmt is
+imported for nmt's own model only.
 """
 
 import importlib.metadata
 import itertools
-import json
 import math
 import os
 import pickle
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from tests.benchmarks.turns import open_channel, peak_memory, serve
 
 PAD, BOS, EOS = 0, 2, 3  # as in nmt/ids.py
 LONGEST = 512  # positions
@@ -200,33 +199,23 @@ CONTENDERS: dict[str, tuple[str, Callable[..., Contender]]] = {  # the package t
 }
 
 
-def peak_memory() -> float:
-    """MiB that this process has held at most. Unlike getrusage's figure, the kernel's has nothing of the parent's."""
-    [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
-    return int(line.split()[1]) / 1024
-
-
 def main() -> None:
     name, precision, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
-    answers, sys.stdout = sys.stdout, sys.stderr  # libraries may print
-
-    def answer(**facts: Any) -> None:
-        print(json.dumps(facts), file=answers, flush=True)
-
+    answer = open_channel()
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     torch.manual_seed(1)
     package, build = CONTENDERS[name]
     workload = torch.load(folder / "workload.pt")
     model, loss, update = build(workload, precision, folder)
+
+    def train(updates: int) -> dict[str, Any]:
+        for _ in range(updates):
+            update()
+        return {}
+
     parameters = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     answer(version=importlib.metadata.version(package), parameters=parameters, memory=peak_memory())
-    rested = time.process_time()
-    for line in sys.stdin:
-        idle, began = time.process_time() - rested, time.perf_counter()
-        for _ in range(int(line)):
-            update()
-        answer(seconds=time.perf_counter() - began, memory=peak_memory(), idle=idle)
-        rested = time.process_time()
+    serve(answer, train)
     model.eval()
     batches, tokens = workload["updates"][0]
     with torch.no_grad():

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from tests.benchmarks import gpu, training
+from tests.benchmarks import gpu, training, turns
 from tests.benchmarks.contenders import TorchTransformer
 from tests.conftest import write_corpus
 
@@ -18,7 +18,7 @@ def test_training_benchmark_in_miniature(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """nmt and `torch.nn.Transformer` in both precisions: the same model, and a number in every place."""
-    monkeypatch.setattr(training, "PAUSE", 0.0)
+    monkeypatch.setattr(turns, "PAUSE", 0.0)
     training.main(["--smoke", "--threads", "1", "--json", str(tmp_path / "numbers.json")])
     rows = json.loads((tmp_path / "numbers.json").read_text())["rows"]
     names = [(name, precision) for name in ("nmt", "torch.nn.Transformer") for precision in ("fp32", "bf16")]

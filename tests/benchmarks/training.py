@@ -9,10 +9,8 @@ The peers need an environment of their own, which two commands make:
 
 Contenders are nmt (`Trainer.update`: batches made, gradients accumulated, fused Adam), `torch.nn.Transformer` in the plain
 loop that one would write around it, Hugging Face's MarianMT and Joey NMT, each in fp32 and in bf16 autocast, each in a
-process of its own. All live at once, but one computes at a time: after a warm-up, every round asks each in turn for the same
-few updates, in reverse order every other round. A ratio is taken within a round, and what is printed is the median over the
-rounds with the least and the greatest. Before all that, nmt with dropout 0 and its weights copied into
-`torch.nn.Transformer` must give the same loss.
+process of its own, and all take turns at the same few updates (turns.py). Before all that, nmt with dropout 0 and its weights
+copied into `torch.nn.Transformer` must give the same loss.
 
 Dropout is 0.3 everywhere, but where it falls is each contender's own: in nmt and MarianMT on embeddings and sub-layer
 outputs; in the two others, which have one argument for all, on attention weights and inside the feed-forward layers too.
@@ -29,11 +27,8 @@ outputs; in the two others, which have one argument for all, on attention weight
 import argparse
 import itertools
 import json
-import os
 import pickle
-import platform
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -49,8 +44,9 @@ from nmt.data.corpus import CleaningReport, usable
 from nmt.data.prepared import PreparedPairs, prepare
 from nmt.data.vocabulary import learn
 from nmt.model.transformer import Transformer
-from tests.benchmarks import contenders
+from tests.benchmarks import contenders, turns
 from tests.benchmarks.contenders import CONTENDERS, PAD, TorchTransformer, cross_entropy
+from tests.benchmarks.turns import Contender
 
 SHAPES: dict[str, dict[str, Any]] = {  # what differs from the preset `tiny`: 3+3 layers, D 256, FFN 512, H 4
     "tiny": {"dropout": 0.3},
@@ -61,48 +57,6 @@ REFERENCE = "torch.nn.Transformer"
 OWN = ("nmt", REFERENCE)  # contenders that need nothing of the peers' environment
 MICRO_BATCH = 1_280  # padded tokens a side, as the preset has it on a CPU
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
-PAUSE = 0.5  # seconds before each turn: threads of the one before may spin a while after their work
-
-
-class Lost(Exception):
-    """A contender could not be built, or not trained."""
-
-
-class Contender:
-    """The parent's end of a contender's process."""
-
-    def __init__(self, name: str, precision: str, python: str, folder: Path, threads: int) -> None:
-        self.name, self.precision, self.rounds = name, precision, list[float]()
-        self.facts: dict[str, Any] = {}
-        self.errors = folder / f"{name} {precision}"
-        with self.errors.open("w") as errors:
-            self.process = subprocess.Popen(
-                [python, contenders.__file__, name, precision, str(folder)],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
-                env=os.environ | {"OMP_NUM_THREADS": str(threads)},
-            )  # fmt: skip
-
-    def answer(self) -> dict[str, Any]:
-        """The next line of JSON. Raises Lost if there is none."""
-        assert self.process.stdout
-        if line := self.process.stdout.readline():
-            return dict(json.loads(line))
-        status = self.process.wait()
-        raise Lost((self.errors.read_text().strip() or f"it ended with {status}").splitlines()[-1])
-
-    def run(self, updates: int) -> dict[str, Any]:
-        """The answer after so many updates."""
-        assert self.process.stdin
-        time.sleep(PAUSE)
-        print(updates, file=self.process.stdin, flush=True)
-        return self.answer()
-
-    def finish(self) -> float:
-        """The final loss; the process ends."""
-        with self.process:
-            assert self.process.stdin
-            self.process.stdin.close()
-            return float(self.answer()["loss"])
 
 
 def make_workload(data: str, shape: str, count: int, folder: Path) -> dict[str, Any]:
@@ -195,27 +149,19 @@ def compete(field: list[Contender], rounds: int, steps: int, warmup: int) -> dic
     """Run all rounds; times, memory and losses go to the contenders. Returns the machine's peak, a precision."""
     peak = dict.fromkeys(PRECISIONS, 0.0)
     for contender in field:
-        try:
-            contender.facts = contender.answer()
-            contender.facts["memory_before"] = contender.facts["memory"]
-            contender.run(warmup)
-        except (Lost, BrokenPipeError) as reason:
-            if contender.name in OWN:
-                raise
-            contender.facts["lost"] = str(reason)
-    running = [contender for contender in field if "lost" not in contender.facts]
+        contender.prepare(warmup)
+        if contender.lost and contender.name in OWN:
+            raise SystemExit(f"{contender}: {contender.facts['lost']}")
+    running = [contender for contender in field if not contender.lost]
     for number in range(rounds):
-        time.sleep(PAUSE)
+        time.sleep(turns.PAUSE)
         for name, dtype in PRECISIONS.items():
             peak[name] = max(peak[name], matmul_flops(dtype))
-        for contender in running if number % 2 == 0 else reversed(running):
-            done = contender.run(steps)
-            contender.rounds.append(done.pop("seconds"))
-            done["idle"] = max(done["idle"], contender.facts.get("idle", 0.0))
-            contender.facts |= done
+        for contender in turns.in_turn(running, number):
+            contender.turn(steps)
         print(f"round {number + 1} of {rounds}", file=sys.stderr)
     for contender in running:
-        contender.facts["loss"] = contender.finish()
+        contender.facts |= contender.finish()
     return peak
 
 
@@ -231,34 +177,31 @@ def results(
         row = {"contender": contender.name, "precision": contender.precision} | contender.facts
         if "lost" not in row:
             speed = statistics.median(n / seconds for n, seconds in zip(tokens, contender.rounds, strict=True))
-            ratios = [theirs / own for theirs, own in zip(reference.rounds, contender.rounds, strict=True)]
-            row |= {
-                "tokens_per_second": speed, "share_of_peak": flops * speed / peak[contender.precision],
-                "ratio": statistics.median(ratios), "least": min(ratios), "greatest": max(ratios),
-                "seconds": contender.rounds,
-            }  # fmt: skip
+            row |= turns.ratio(reference.rounds, contender.rounds)
+            row |= {"tokens_per_second": speed, "share_of_peak": flops * speed / peak[contender.precision]}
+            row |= {"seconds": contender.rounds}
         rows.append(row)
     return rows
 
 
 def table(rows: list[dict[str, Any]]) -> str:
     """The results in Markdown."""
-    lines = [
-        f"| contender | precision | target tokens/s | x {REFERENCE} fp32 (least-greatest) | of the matmul peak "
-        "| peak memory (before), MiB | parameters | loss |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    titles = ["contender", "precision", "target tokens/s", f"x {REFERENCE} fp32 (least-greatest)", "of the matmul peak"]
+    titles += ["peak memory (before), MiB", "parameters", "loss"]
+    lines = []
     for row in rows:
-        start = f"| {row['contender']} {row.get('version', '')} | {row['precision']} |"
+        start = [f"{row['contender']} {row.get('version', '')}", row["precision"]]
         if "lost" in row:
-            lines.append(f"{start} lost: {row['lost']} | | | | | |")
+            lines.append([*start, f"lost: {row['lost']}"])
             continue
         lines.append(
-            f"{start} {row['tokens_per_second']:,.0f} | {row['ratio']:.2f} ({row['least']:.2f}-{row['greatest']:.2f}) "
-            f"| {row['share_of_peak']:.0%} | {row['memory']:,.0f} ({row['memory_before']:,.0f}) "
-            f"| {row['parameters']:,} | {row['loss']:.3f} |"
-        )
-    return "\n".join(lines)
+            [
+                *start, f"{row['tokens_per_second']:,.0f}",
+                f"{row['ratio']:.2f} ({row['least']:.2f}-{row['greatest']:.2f})", f"{row['share_of_peak']:.0%}",
+                f"{row['memory']:,.0f} ({row['memory_before']:,.0f})", f"{row['parameters']:,}", f"{row['loss']:.3f}",
+            ]
+        )  # fmt: skip
+    return turns.markdown(titles, lines)
 
 
 def describe(workload: dict[str, Any], threads: int, peak: dict[str, float], rows: list[dict[str, Any]]) -> str:
@@ -273,7 +216,7 @@ def describe(workload: dict[str, Any], threads: int, peak: dict[str, float], row
         f"{layers}+{layers} layers, D {d_model}, FFN {d_ff}, H {heads}, V {workload['vocabulary_size']:,}, dropout {dropout}; "
         f"an update has {tokens / updates:,.0f} target tokens in {len(batches) / updates:.1f} micro-batches "
         f"with {padding:.0%} padding; {flops_per_token(workload) / 1e6:.1f} MFLOP a target token.\n"
-        f"{threads} threads, PyTorch {torch.__version__}, Python {platform.python_version()}; matmul peak {peaks}.\n"
+        f"{turns.machine(threads)}, PyTorch {torch.__version__}; matmul peak {peaks}.\n"
         f"Between its turns no contender computed for more than {max(row.get('idle', 0) for row in rows):.3f} s."
     )
 
@@ -302,9 +245,13 @@ def main(arguments: list[str] | None = None) -> None:
         difference = check_equality(workload)
         print(f"the same weights give the same loss to {difference:.0e} nats a token", file=sys.stderr)
         field = [
-            Contender(name, precision, sys.executable if name in OWN else options.peers, Path(folder), options.threads)
+            Contender(
+                name, precision,
+                [sys.executable if name in OWN else options.peers, "-m", contenders.__name__, name, precision, folder],
+                Path(folder), options.threads,
+            )
             for name, precision in itertools.product(OWN if options.smoke else CONTENDERS, PRECISIONS)
-        ]
+        ]  # fmt: skip
         peak = compete(field, options.rounds, options.steps, options.warmup)
     rows = results(field, workload, options.steps, options.warmup, peak)
     print(f"{describe(workload, options.threads, peak, rows)}\n\n{table(rows)}")

@@ -1,0 +1,339 @@
+"""How fast nmt translates beside its peers: the same weights, the same batches, in turn, on the same machine.
+
+    .venv/bin/python -m tests.benchmarks.translation --model german --peers peers/bin/python --json translation.json
+
+The peers need the environment that training.py describes. Contenders are nmt's own search, its `--engine ctranslate2`,
+CTranslate2 called directly, Hugging Face's MarianMT `generate` and Joey NMT's search, each in a process of its own, and all take
+turns (turns.py). The weights are a model directory's, copied into every one of them; the text is its test set. Before anything
+is measured, every contender that computes in fp32 must give nmt's greedy translations, or it is not the same model.
+
+- Searches are greedy and beam 4, of sentences alone and of full batches. All get the same batches: sorted by length, the
+  longest first, as many sentences as fit the budget of source pieces, padding included. Sentences alone are an even sample.
+- What is timed is ids to ids: no contender cuts text into pieces, and none loads its model.
+- A translation may be 50 pieces longer than its source; in the peers, than the longest source of its batch, and it is cut
+  afterwards. What nmt never emits (padding, unknown, BOS, reserved) is not forbidden to the peers but for Joey NMT's unknown:
+  a trained model does not want it.
+- Beams differ. nmt and Joey NMT divide by ((5 + L) / 6)^0.6, the two others by L^0.6. nmt stops where nothing live can win;
+  `generate` (early_stopping=False, its default) where nothing live could win at its present length; CTranslate2 and Joey NMT
+  at four ended hypotheses. `tokens/sentence` and BLEU tell what that does, `equal` how many translations are nmt's in fp32.
+- Target tokens are those of the translations, EOS counted, padding not.
+- Memory is what a process has held at most so far, the imports included. Points come in the order of what they need.
+- BLEU is sacreBLEU's of the lines translated at that point: only full batches have the whole test set.
+
+Last come batches of 1, 4, 16 and 64 sentences through nmt alone: larger ones must be faster (fault S2). What whole
+`nmt translate` processes take, from threads (fault S1) to memory, is measured by processes.py.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from nmt.config import PRESETS, ModelConfig
+from nmt.data.corpus import demo_folder
+from nmt.data.vocabulary import Vocabulary, learn
+from nmt.ids import EOS, FIRST_PIECE
+from nmt.lines import read_lines
+from nmt.model.transformer import Transformer
+from nmt.model_directory import ModelDirectory
+from nmt.scoring import bleu
+from nmt.training import checkpoint
+from nmt.translation.translator import BATCH_TOKENS, LONGEST
+from tests.benchmarks import translators, turns
+from tests.benchmarks.turns import Contender
+
+OWN = ("nmt", "fp32")
+REFERENCE = ("Hugging Face MarianMT", "fp32")
+FIELD = [  # OWN first: it is what the others must be equal to
+    OWN, ("nmt", "bf16"),
+    ("nmt --engine ctranslate2", "fp32"), ("nmt --engine ctranslate2", "int8"),
+    ("CTranslate2", "fp32"), ("CTranslate2", "int8"),
+    REFERENCE, ("Hugging Face MarianMT", "bf16"),
+    ("Joey NMT", "fp32"),
+]  # fmt: skip
+PEERS = ("Hugging Face MarianMT", "Joey NMT")
+SAME = 0.97  # of greedy translations that must be nmt's own; the rest is for ties and for lengths cut
+SIZES = (1, 4, 16, 64)  # sentences a batch
+
+
+@dataclass(frozen=True)
+class Point:
+    """Work that every contender does in turn."""
+
+    name: str
+    beam: int
+    batches: list[list[int]]  # sentence numbers
+
+    @property
+    def numbers(self) -> list[int]:
+        return [number for batch in self.batches for number in batch]
+
+    def request(self, batches: int | None = None) -> dict[str, Any]:
+        """All of it, or so many batches."""
+        return {"beam": self.beam, "batches": self.batches[:batches]}
+
+
+class Text:
+    """The test set of a model: ids to translate, and what they are scored against."""
+
+    def __init__(self, directory: ModelDirectory, most: int) -> None:
+        heldout = directory.read_heldout("test")
+        if heldout is None:
+            raise SystemExit(f"{directory.path}: the model's corpus had no test set to translate")
+        self.vocabulary: Vocabulary = directory.read_vocabulary()
+        encoded = list(zip(map(self.vocabulary.encode, heldout[0]), heldout[1], strict=True))
+        kept = [(ids, reference) for ids, reference in encoded if 0 < len(ids) <= LONGEST][:most]
+        self.sources, self.references = [ids for ids, _ in kept], [reference for _, reference in kept]
+
+    def sample(self, count: int) -> list[int]:
+        """So many sentences, evenly spread."""
+        count = min(count, len(self.sources))
+        return [number * len(self.sources) // count for number in range(count)]
+
+    def batches(self, numbers: Sequence[int], size: int | None = None, budget: int = BATCH_TOKENS) -> list[list[int]]:
+        """The longest first: so many sentences a batch, or as many as the budget of source pieces takes."""
+        left = sorted(numbers, key=lambda number: len(self.sources[number]), reverse=True)
+        batches = []
+        while left:
+            rows = size or max(1, budget // len(self.sources[left[0]]))
+            batches.append(left[:rows])
+            left = left[rows:]
+        return batches
+
+    def bleu(self, point: Point, translations: list[list[int]]) -> float:
+        references = [self.references[number] for number in point.numbers]
+        return bleu([self.vocabulary.decode(ids) for ids in translations], [references]).value
+
+
+def make_miniature(path: Path) -> ModelDirectory:
+    """A model directory with random weights and a few lines of test text."""
+    folder, directory = demo_folder(), ModelDirectory(path)
+    pairs = list(islice(zip(*(read_lines(folder / f"test.{side}") for side in ("en", "de")), strict=True), 24))
+    vocabulary = learn(pairs, len(pairs), 400, seed=1)
+    config = PRESETS["tiny"].model.model_copy(update={"layers": 1, "d_model": 32, "d_ff": 64})
+    model = Transformer(config, len(vocabulary))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))  # biases and norms too: zeros and ones would prove little
+        model.embedding.weight[:FIRST_PIECE] = 0  # what only nmt forbids is wanted nowhere ...
+        model.embedding.weight[EOS] = 1.5 * torch.randn(config.d_model)  # ... and an end is
+    path.mkdir()
+    vocabulary.save(directory.tokenizer_path)
+    checkpoint.save_weights(directory.weights_path, model.state_dict())
+    directory.write_heldout("test", ("en", "de"), pairs)
+    data = {"name": "demo", "lines": {"test": len(pairs)}}
+    directory.write_config({"model": config.model_dump(), "source": "en", "target": "de", "data": data})
+    return directory
+
+
+def make_workload(directory: ModelDirectory, text: Text, folder: Path) -> dict[str, Any]:
+    """Write what the contenders read. Returns the model's sizes."""
+    config = ModelConfig.model_validate(directory.read_config()["model"])
+    if config.norm != "post":
+        raise SystemExit(f"{directory.path}: the peers are given post-LN models only")
+    workload = {
+        "model": str(directory.path.resolve()), "sizes": config.model_dump(), "vocabulary_size": len(text.vocabulary),
+        "sources": text.sources, "exports": {precision: export(directory, precision, folder) for precision in ("fp32", "int8")},
+    }  # fmt: skip
+    (folder / "workload.json").write_text(json.dumps(workload))
+    return config.model_dump()
+
+
+def export(directory: ModelDirectory, precision: str, folder: Path) -> dict[str, str]:
+    """`nmt export` of a copy: the copy, or why there is none."""
+    copy = folder / precision
+    shutil.copytree(directory.path, copy, ignore=shutil.ignore_patterns("checkpoints", "tensorboard", "ctranslate2"))
+    quantization = ["--quantization", precision] if precision != "fp32" else []
+    command = [sys.executable, "-m", "nmt", "export", "--model", str(copy), *quantization]
+    done = subprocess.run(command, cwd=turns.ROOT, capture_output=True, text=True, check=False)
+    return {"lost": done.stderr.strip().splitlines()[-1]} if done.returncode else {"model": str(copy)}
+
+
+def check_equality(field: list[Contender], point: Point) -> None:
+    """Translate greedily with each contender, and refuse to go on with one in fp32 that is not nmt's model.
+
+    Their processes end. Those that could not be built are marked as lost.
+    """
+    expected = []
+    for contender in field:
+        found = contender.prepare(point.request()).get("translations", [])
+        contender.finish()
+        expected = expected or found
+        if contender.lost:
+            if contender is field[0]:
+                raise SystemExit(f"{contender}: {contender.facts['lost']}")
+            print(f"{contender}: lost: {contender.facts['lost']}", file=sys.stderr)
+            continue
+        same = sum(one == other for one, other in zip(found, expected, strict=True))
+        print(f"{contender}: {same} of {len(expected)} greedy translations as nmt's in fp32", file=sys.stderr)
+        if contender.precision == "fp32" and same < SAME * len(expected):
+            raise SystemExit(f"{contender} gives other greedy translations than nmt: not the same model")
+
+
+def measure(
+    point: Point, field: list[Contender], rounds: int, text: Text, reference: Contender
+) -> list[dict[str, Any]]:
+    """The rows of a point, after all rounds of it."""
+    for contender in field:
+        contender.turn(point.request(2))  # a warm-up
+        contender.rounds = []
+    for number in range(rounds):
+        for contender in turns.in_turn(field, number):
+            contender.turn(point.request())
+        print(f"{point.name}: round {number + 1} of {rounds}", file=sys.stderr)
+    for needed in (field[0], reference):
+        if needed.lost:
+            raise SystemExit(f"{needed}: {needed.facts['lost']}")
+    expected, rows = field[0].facts["translations"], []
+    for contender in field:
+        row = {"point": point.name, "contender": contender.name, "precision": contender.precision} | contender.facts
+        translations = row.pop("translations", [])
+        if not contender.lost:
+            row |= speeds(translations, contender.rounds) | turns.ratio(reference.rounds, contender.rounds)
+            row["equal"] = sum(map(list.__eq__, translations, expected)) / len(expected)
+            row["bleu"] = text.bleu(point, translations)
+        rows.append(row)
+    return rows
+
+
+def speeds(translations: list[list[int]], rounds: list[float]) -> dict[str, Any]:
+    tokens = sum(len(ids) + 1 for ids in translations)
+    return {
+        "sentences": len(translations), "tokens": tokens, "seconds": rounds,
+        "sentences_per_second": median(len(translations) / seconds for seconds in rounds),
+        "tokens_per_second": median(tokens / seconds for seconds in rounds),
+    }  # fmt: skip
+
+
+def measure_sizes(contender: Contender, points: list[Point], rounds: int, text: Text) -> list[dict[str, Any]]:
+    """The rows of one contender with batches of several sizes, in turn; the first is what the others are compared with."""
+    seconds = [list[float]() for _ in points]
+    answers: list[dict[str, Any]] = [{} for _ in points]
+    for number in range(rounds):
+        for place, point in list(enumerate(points))[:: 1 if number % 2 == 0 else -1]:
+            answers[place] = contender.ask(point.request())
+            seconds[place].append(answers[place]["seconds"])
+        print(f"batch sizes: round {number + 1} of {rounds}", file=sys.stderr)
+    rows = []
+    for point, answer, own in zip(points, answers, seconds, strict=True):
+        row = {"point": point.name, "contender": contender.name, "precision": contender.precision}
+        row |= {"version": contender.facts["version"], "memory": answer["memory"]}
+        row |= speeds(answer["translations"], own) | turns.ratio(seconds[0], own)
+        rows.append(row | {"bleu": text.bleu(point, answer["translations"])})
+    return rows
+
+
+def table(rows: list[dict[str, Any]], compared: str) -> str:
+    """The results in Markdown."""
+    titles = ["search", "contender", "precision", "sentences/s", "target tokens/s", f"x {compared} (least-greatest)"]
+    titles += ["tokens/sentence", "equal", "BLEU", "peak memory, MiB"]
+    lines = []
+    for row in rows:
+        start = [row["point"], f"{row['contender']} {row.get('version', '')}".strip(), row["precision"]]
+        if "lost" in row:
+            lines.append([*start, f"lost: {row['lost']}"])
+            continue
+        ratio = f"{row['ratio']:.2f} ({row['least']:.2f}-{row['greatest']:.2f})" if "ratio" in row else ""
+        lines.append(
+            [
+                *start, f"{row['sentences_per_second']:,.1f}", f"{row['tokens_per_second']:,.0f}", ratio,
+                f"{row['tokens'] / row['sentences']:.1f}", f"{row['equal']:.1%}" if "equal" in row else "",
+                f"{row['bleu']:.2f}", f"{row['memory']:,.0f}",
+            ]
+        )  # fmt: skip
+    return turns.markdown(titles, lines)
+
+
+def plan(text: Text, singles: int, batch_tokens: int) -> list[Point]:
+    """What is measured, in the order of the memory it needs."""
+    everything = range(len(text.sources))
+    cuts = {
+        "batch of 1": text.batches(text.sample(singles), 1),
+        "full batches": text.batches(everything, None, batch_tokens),
+    }
+    searches = {"greedy": 1, "beam 4": 4}
+    return [Point(f"{search}, {cut}", searches[search], cuts[cut]) for cut in cuts for search in searches]
+
+
+def describe(text: Text, points: Sequence[Point], sizes: dict[str, Any], threads: int) -> str:
+    """The conditions, in three lines."""
+    pieces = sum(map(len, text.sources)) / len(text.sources)
+    counts = "; ".join(f"{point.name}: {len(point.numbers):,} lines in {len(point.batches):,}" for point in points)
+    return (
+        f"{sizes['layers']}+{sizes['layers']} layers, D {sizes['d_model']}, FFN {sizes['d_ff']}, H {sizes['heads']}, "
+        f"V {len(text.vocabulary):,}; {pieces:.1f} pieces a line.\n{turns.machine(threads)}, PyTorch {torch.__version__}.\n"
+        f"{counts}."
+    )
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--model", "-m", type=Path, default=Path("model"), help="the model directory (default: model)")
+    parser.add_argument(
+        "--peers", metavar="PYTHON", default=sys.executable, help="a Python with transformers and joeynmt"
+    )
+    parser.add_argument("--threads", type=int, default=2, help="for each contender (default: 2)")
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="timed turns of each contender at each point (default: 5)"
+    )
+    parser.add_argument("--sentences", type=int, default=1_000, help="of the test set at the most (default: 1000)")
+    parser.add_argument("--singles", type=int, default=50, help="of them translated alone (default: 50)")
+    parser.add_argument("--sized", type=int, default=512, help="of them in batches of several sizes (default: 512)")
+    parser.add_argument("--checked", type=int, default=200, help="of them compared before measuring (default: 200)")
+    parser.add_argument(
+        "--batch-tokens", type=int, default=BATCH_TOKENS, help=f"a full batch (default: {BATCH_TOKENS})"
+    )
+    parser.add_argument("--check", action="store_true", help="compare the translations, and measure nothing")
+    parser.add_argument("--smoke", action="store_true", help="does it run: a tiny random model in fp32, two rounds")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there too, every round's seconds")
+    options = parser.parse_args(arguments)
+    if options.smoke:
+        options.rounds, options.singles, options.sized, options.batch_tokens = 2, 4, 8, 100
+    torch.manual_seed(1)
+    with tempfile.TemporaryDirectory() as root:
+        folder = Path(root)
+        directory = make_miniature(folder / "miniature") if options.smoke else ModelDirectory(options.model)
+        text = Text(directory, options.sentences)
+        sizes = make_workload(directory, text, folder)
+
+        def launch(name: str, precision: str) -> Contender:
+            python = options.peers if name in PEERS else sys.executable
+            command = [python, "-m", translators.__name__, name, precision, root]
+            return Contender(name, precision, command, folder, options.threads)
+
+        field = [launch(*names) for names in FIELD if names[1] == "fp32" or not options.smoke]
+        check_equality(field, Point("check", 1, text.batches(text.sample(options.checked), None, options.batch_tokens)))
+        if options.check:
+            return
+        field = [contender if contender.lost else launch(contender.name, contender.precision) for contender in field]
+        points = plan(text, options.singles, options.batch_tokens)
+        for contender in field:
+            if not contender.lost:
+                contender.prepare(points[0].request(1))
+        own = field[0]
+        reference = next((c for c in field if (c.name, c.precision) == REFERENCE and not c.lost), own)
+        rows = [row for point in points for row in measure(point, field, options.rounds, text, reference)]
+        sample = text.sample(options.sized)
+        sized = [Point(f"beam 4, batches of {size}", 4, text.batches(sample, size)) for size in SIZES]
+        faults = measure_sizes(own, sized, options.rounds, text)
+        for contender in field:
+            contender.finish()
+    print(describe(text, [*points, *sized], sizes, options.threads))
+    print(f"\n{table(rows, str(reference))}\n\n{table(faults, sized[0].name)}")
+    if options.json:
+        facts = {"threads": options.threads, "batch_tokens": options.batch_tokens, "reference": str(reference)}
+        options.json.write_text(json.dumps(facts | {"rows": rows, "batch_sizes": faults}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

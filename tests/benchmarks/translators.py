@@ -1,0 +1,269 @@
+"""The contenders of translation.py: one set of weights and a search, in a process that computes only when it is told to.
+
+    PYTHON -m tests.benchmarks.translators NAME PRECISION FOLDER
+
+FOLDER holds workload.json: the model's sizes, the source sentences as ids, where the weights are. A request is a beam and
+batches of sentence numbers; the answer holds the best translation of each, as ids without EOS. Peers run under a Python that
+lacks what nmt needs, and CTranslate2 needs no PyTorch, so every contender imports its own libraries alone.
+"""
+
+import importlib.metadata
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from tests.benchmarks.turns import open_channel, peak_memory, serve
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from nmt.translation.hypothesis import Engine
+
+PAD, UNK, BOS, EOS = 0, 1, 2, 3  # as in nmt/ids.py
+POSITIONS = 1_024  # of which tables hold rows
+ALPHA = 0.6  # of the length penalty, whatever its form
+EXTRA = 50  # pieces that a translation may have more than its source
+
+Ids = list[list[int]]  # of sentences, without BOS and EOS
+Search = Callable[[Ids, int], Ids]  # a batch, longest first, and the beam -> the best translation of each
+
+
+def nmt_search(workload: dict[str, Any], precision: str) -> Search:
+    """The tool's own engine."""
+    from nmt.translation.loading import load_translator
+
+    return engine_search(load_translator(Path(workload["model"]), "cpu", precision).engine)
+
+
+def nmt_ctranslate2_search(workload: dict[str, Any], precision: str) -> Search:
+    """What `nmt translate --engine ctranslate2` searches with."""
+    from nmt.translation.loading import load_translator
+
+    return engine_search(load_translator(exported(workload, precision), "cpu", engine="ctranslate2").engine)  # type: ignore[call-arg]
+
+
+def engine_search(engine: "Engine") -> Search:
+    """One of nmt's engines, below the text."""
+    from nmt.translation.hypothesis import SearchOptions
+
+    def search(batch: Ids, beam: int) -> Ids:
+        options = SearchOptions(beam=beam, length_penalty=ALPHA, extra=EXTRA)
+        return [best.ids for best, *_ in engine.search(batch, options)]
+
+    return search
+
+
+def marian_search(workload: dict[str, Any], precision: str) -> Search:
+    """`generate` of Hugging Face, with its cache and PyTorch's fused attention."""
+    import torch
+    from transformers import GenerationConfig, MarianConfig, MarianMTModel  # type: ignore[import-not-found]
+
+    sizes = workload["sizes"]
+    config = MarianConfig(
+        vocab_size=workload["vocabulary_size"], d_model=sizes["d_model"], max_position_embeddings=POSITIONS,
+        encoder_layers=sizes["layers"], decoder_layers=sizes["layers"],
+        encoder_attention_heads=sizes["heads"], decoder_attention_heads=sizes["heads"],
+        encoder_ffn_dim=sizes["d_ff"], decoder_ffn_dim=sizes["d_ff"],
+        activation_function="relu", scale_embedding=True, attn_implementation="sdpa",
+        pad_token_id=PAD, bos_token_id=BOS, eos_token_id=EOS, decoder_start_token_id=BOS,
+    )  # fmt: skip
+    model = MarianMTModel(config)
+    embedding, layers = parameters(workload)
+    attention = {part: f"{part}_proj" for part in ("q", "k", "v", "out")}
+    names = {f"self.{part}": f"self_attn.{name}" for part, name in attention.items()}
+    names |= {f"cross.{part}": f"encoder_attn.{name}" for part, name in attention.items()}
+    names |= {"self.norm": "self_attn_layer_norm", "cross.norm": "encoder_attn_layer_norm"}
+    names |= {"inner": "fc1", "outer": "fc2", "norm": "final_layer_norm"}
+    weights = {
+        f"model.{stack}.layers.{layer}.{names[part]}.{kind}": weight
+        for (stack, layer, part, kind), weight in layers.items()
+    }
+    tables = ("shared", "encoder.embed_tokens", "decoder.embed_tokens")
+    weights |= {f"model.{table}.weight": embedding for table in tables} | {"lm_head.weight": embedding}
+    # its own table has all sines before all cosines, so the model's is put in its place
+    weights |= {f"model.{stack}.embed_positions.weight": positions(workload) for stack in ("encoder", "decoder")}
+    load(model, weights | {"final_logits_bias": torch.zeros(1, len(embedding))}, sizes["layer_norm_epsilon"])
+    model.to(torch.bfloat16 if precision == "bf16" else torch.float32)
+
+    def search(batch: Ids, beam: int) -> Ids:
+        source = padded(batch, PAD)
+        model.generation_config = GenerationConfig(
+            num_beams=beam, do_sample=False, length_penalty=ALPHA, early_stopping=False, use_cache=True,
+            max_new_tokens=len(batch[0]) + EXTRA,
+            pad_token_id=PAD, bos_token_id=BOS, eos_token_id=EOS, decoder_start_token_id=BOS,
+        )  # fmt: skip
+        found = model.generate(source, attention_mask=(source != PAD).long())
+        return cut(found[:, 1:].tolist(), batch)
+
+    return search
+
+
+def joey_search(workload: dict[str, Any], precision: str) -> Search:
+    """Joey NMT's own search, which keeps no cache."""
+    import torch
+    from joeynmt.batch import Batch  # type: ignore[import-not-found]
+    from joeynmt.model import build_model  # type: ignore[import-not-found]
+    from joeynmt.search import search as joey  # type: ignore[import-not-found]
+    from joeynmt.vocabulary import Vocabulary  # type: ignore[import-not-found]
+
+    assert precision == "fp32"
+    sizes, unk, pad = workload["sizes"], 0, 1  # the two ids stand the other way round than ours
+    special = SimpleNamespace(
+        unk_token="<unk>", pad_token="<pad>", bos_token="<s>", eos_token="</s>", sep_token=None, lang_tags=[],
+        unk_id=unk, pad_id=pad, bos_id=BOS, eos_id=EOS, sep_id=None,
+    )  # fmt: skip
+    vocabulary = Vocabulary([str(number) for number in range(4, workload["vocabulary_size"])], special)
+    stack = {
+        "type": "transformer", "num_layers": sizes["layers"], "num_heads": sizes["heads"],
+        "hidden_size": sizes["d_model"], "ff_size": sizes["d_ff"], "layer_norm": "post",
+        "embeddings": {"embedding_dim": sizes["d_model"], "scale": True},
+    }  # fmt: skip
+    model = build_model(
+        {"encoder": stack, "decoder": stack, "tied_embeddings": True, "tied_softmax": True}, *[vocabulary] * 2
+    )
+    embedding, layers = parameters(workload)
+    attention = {part: f"{part}_layer" for part in "qkv"} | {"out": "output_layer"}
+    feed_forward = {"inner": "feed_forward.pwff_layer.0", "outer": "feed_forward.pwff_layer.3"}
+    feed_forward |= {"norm": "feed_forward.layer_norm"}
+    names = {"encoder": feed_forward | {f"self.{part}": f"src_src_att.{name}" for part, name in attention.items()}}
+    names["decoder"] = feed_forward | {f"self.{part}": f"trg_trg_att.{name}" for part, name in attention.items()}
+    names["decoder"] |= {f"cross.{part}": f"src_trg_att.{name}" for part, name in attention.items()}
+    names["encoder"] |= {"self.norm": "layer_norm"}
+    names["decoder"] |= {"self.norm": "x_layer_norm", "cross.norm": "dec_layer_norm"}
+    weights = {
+        f"{stack}.layers.{layer}.{names[stack][part]}.{kind}": weight
+        for (stack, layer, part, kind), weight in layers.items()
+    }
+    swapped = embedding[[UNK, PAD, *range(2, len(embedding))]]
+    tables = ("src_embed.lut.weight", "trg_embed.lut.weight", "decoder.output_layer.weight")
+    weights |= {f"{part}.pe.pe": model.state_dict()[f"{part}.pe.pe"] for part in ("encoder", "decoder")}  # as ours
+    load(model, weights | dict.fromkeys(tables, swapped), sizes["layer_norm_epsilon"])
+
+    def search(batch: Ids, beam: int) -> Ids:
+        source = padded(batch, pad)
+        lengths, numbers = (source != pad).sum(1), torch.arange(len(batch))
+        made = Batch(source, lengths, None, None, None, numbers, torch.device("cpu"), pad, EOS, is_train=False)
+        found, _, _ = joey(model, made, len(batch[0]) + EXTRA, beam, ALPHA, generate_unk=False)
+        return cut(found.tolist(), batch)
+
+    return search
+
+
+def ctranslate2_search(workload: dict[str, Any], precision: str) -> Search:
+    """CTranslate2 called directly, on what `nmt export` wrote."""
+    import ctranslate2
+
+    folder = exported(workload, precision) / "ctranslate2"
+    tokens = json.loads((folder / "shared_vocabulary.json").read_text())
+    ids_of = {token: id for id, token in enumerate(tokens)}
+    threads = int(os.environ["OMP_NUM_THREADS"])
+    translator = ctranslate2.Translator(str(folder), inter_threads=1, intra_threads=threads)
+
+    def search(batch: Ids, beam: int) -> Ids:
+        found = translator.translate_batch(
+            [[tokens[id] for id in ids] for ids in batch],
+            beam_size=beam, length_penalty=ALPHA, max_input_length=0, max_decoding_length=len(batch[0]) + EXTRA,
+        )  # fmt: skip
+        return cut([[ids_of[token] for token in result.hypotheses[0]] for result in found], batch)
+
+    return search
+
+
+def exported(workload: dict[str, Any], precision: str) -> Path:
+    """The copy of the model directory in which `nmt export` wrote this precision."""
+    export = workload["exports"][precision]
+    if "lost" in export:
+        raise FileNotFoundError(export["lost"])
+    return Path(export["model"])
+
+
+CONTENDERS: dict[str, tuple[str, Callable[[dict[str, Any], str], Search]]] = {  # the package, and how it is built
+    "nmt": ("nmt", nmt_search),
+    "nmt --engine ctranslate2": ("nmt", nmt_ctranslate2_search),
+    "CTranslate2": ("ctranslate2", ctranslate2_search),
+    "Hugging Face MarianMT": ("transformers", marian_search),
+    "Joey NMT": ("joeynmt", joey_search),
+}
+
+
+def parameters(workload: dict[str, Any]) -> "tuple[Tensor, dict[tuple[str, str, str, str], Tensor]]":
+    """The model's embedding [V, D], and its other weights by stack, layer, part and kind, so that each peer may name them as it
+    does: self.q, self.k, self.v, self.out, self.norm, the same of cross, inner, outer, norm; weight or bias.
+    """
+    from safetensors.torch import load_file
+
+    weights, layers = load_file(Path(workload["model"]) / "model.safetensors"), {}
+    parts = {"self_attention": "self", "cross_attention": "cross"}
+    for name, weight in weights.items():
+        if name == "embedding.weight":
+            continue
+        stack, layer, *path, kind = name.split(".")
+        if path[0] == "add_norms":
+            owners = ("self.norm", "norm") if stack == "encoder" else ("self.norm", "cross.norm", "norm")
+            layers[stack, layer, owners[int(path[1])], kind] = weight
+        elif path[0] == "feed_forward":
+            layers[stack, layer, path[1], kind] = weight
+        elif path[-1] == "out":
+            layers[stack, layer, f"{parts[path[0]]}.out", kind] = weight
+        else:  # in_weight, in_bias: queries, keys and values in one
+            for part, piece in zip("qkv", weight.chunk(3), strict=True):
+                layers[stack, layer, f"{parts[path[0]]}.{part}", kind.removeprefix("in_")] = piece
+    return weights["embedding.weight"], layers
+
+
+def positions(workload: dict[str, Any]) -> "Tensor":
+    """The model's table of positions, sines and cosines in turn: [POSITIONS, D]."""
+    import torch
+
+    d_model = workload["sizes"]["d_model"]
+    angles = torch.arange(POSITIONS).unsqueeze(1) * 10_000.0 ** (-torch.arange(0, d_model, 2).double() / d_model)
+    return torch.stack([angles.sin(), angles.cos()], -1).flatten(1).float()
+
+
+def load(model: Any, weights: "dict[str, Tensor]", epsilon: float) -> None:
+    """Every weight that the model has, and no other; the epsilon for every LayerNorm."""
+    import torch
+
+    model.load_state_dict(weights)
+    for module in model.modules():
+        if isinstance(module, torch.nn.LayerNorm):
+            module.eps = epsilon
+    model.eval()
+
+
+def padded(batch: Ids, pad: int) -> "Tensor":
+    """[B, S], each sentence with EOS."""
+    import torch
+
+    rows = [torch.tensor([*ids, EOS]) for ids in batch]
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=pad)
+
+
+def cut(found: Ids, batch: Ids) -> Ids:
+    """Translations up to EOS, or to the length that each may have in nmt: most peers know one limit a batch."""
+    ended = [ids[: ids.index(EOS)] if EOS in ids else ids for ids in found]
+    return [ids[: len(source) + EXTRA] for ids, source in zip(ended, batch, strict=True)]
+
+
+def main() -> None:
+    name, precision, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+    answer = open_channel()
+    package, build = CONTENDERS[name]
+    workload = json.loads((folder / "workload.json").read_text())
+    search = build(workload, precision)
+
+    def translate(request: dict[str, Any]) -> dict[str, Any]:
+        batches = ([workload["sources"][number] for number in batch] for batch in request["batches"])
+        return {"translations": [ids for batch in batches for ids in search(batch, request["beam"])]}
+
+    answer(version=importlib.metadata.version(package), memory=peak_memory())
+    serve(answer, translate)
+    answer()
+
+
+if __name__ == "__main__":
+    main()

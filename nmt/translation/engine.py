@@ -49,11 +49,13 @@ class TorchEngine:
         self.lanes = Lanes(self.device)
 
     def search_all(self, batches: Iterable[Batch], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
-        """The model is left in the mode it was in."""
+        """A batch that is alone has all threads to itself. The model is left in the mode it was in."""
+        batches = list(batches)
+        side_by_side = self.lanes.map if len(batches) > 1 else map
         training = self.model.training
         self.model.eval()
         try:
-            yield from self.lanes.map(lambda batch: self._search(batch, options), batches)
+            yield from side_by_side(lambda batch: self._search(batch, options), batches)
         finally:
             self.model.train(training)
 

@@ -79,8 +79,8 @@ class Point:
         return [number for batch in self.batches for number in batch]
 
     def request(self, batches: int | None = None) -> dict[str, Any]:
-        """All of it, or so many batches."""
-        return {"beam": self.beam, "batches": self.batches[:batches]}
+        """All of it, or so many batches; sentences that are batches of their own come one by one, as from a person."""
+        return {"beam": self.beam, "batches": self.batches[:batches], "alone": max(map(len, self.batches)) == 1}
 
 
 class Text:

@@ -11,7 +11,7 @@ import importlib.metadata
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ ALPHA = 0.6  # of the length penalty, whatever its form
 EXTRA = 50  # pieces that a translation may have more than its source
 
 Ids = list[list[int]]  # of sentences, without BOS and EOS
-Search = Callable[[Ids, int], Ids]  # a batch, longest first, and the beam -> the best translation of each
+Search = Callable[[list[Ids], int], Iterable[Ids]]  # batches, each the longest first, and the beam -> the best translations
 
 
 def nmt_search(workload: dict[str, Any], precision: str) -> Search:
@@ -50,11 +50,17 @@ def engine_search(engine: "Engine") -> Search:
     """One of nmt's engines, below the text."""
     from nmt.translation.hypothesis import SearchOptions
 
-    def search(batch: Ids, beam: int) -> Ids:
+    def search(batches: list[Ids], beam: int) -> Iterator[Ids]:
         options = SearchOptions(beam=beam, length_penalty=ALPHA, extra=EXTRA)
-        return [best.ids for best, *_ in engine.search(batch, options)]
+        for found in engine.search_all(batches, options):
+            yield [best.ids for best, *_ in found]
 
     return search
+
+
+def each(search: Callable[[Ids, int], Ids]) -> Search:
+    """A peer's search, which takes one batch after the other."""
+    return lambda batches, beam: (search(batch, beam) for batch in batches)
 
 
 def marian_search(workload: dict[str, Any], precision: str) -> Search:
@@ -99,7 +105,7 @@ def marian_search(workload: dict[str, Any], precision: str) -> Search:
         found = model.generate(source, attention_mask=(source != PAD).long())
         return cut(found[:, 1:].tolist(), batch)
 
-    return search
+    return each(search)
 
 
 def joey_search(workload: dict[str, Any], precision: str) -> Search:
@@ -150,7 +156,7 @@ def joey_search(workload: dict[str, Any], precision: str) -> Search:
         found, _, _ = joey(model, made, len(batch[0]) + EXTRA, beam, ALPHA, generate_unk=False)
         return cut(found.tolist(), batch)
 
-    return search
+    return each(search)
 
 
 def ctranslate2_search(workload: dict[str, Any], precision: str) -> Search:
@@ -170,7 +176,7 @@ def ctranslate2_search(workload: dict[str, Any], precision: str) -> Search:
         )  # fmt: skip
         return cut([[ids_of[token] for token in result.hypotheses[0]] for result in found], batch)
 
-    return search
+    return each(search)
 
 
 def exported(workload: dict[str, Any], precision: str) -> Path:
@@ -257,8 +263,9 @@ def main() -> None:
     search = build(workload, precision)
 
     def translate(request: dict[str, Any]) -> dict[str, Any]:
-        batches = ([workload["sources"][number] for number in batch] for batch in request["batches"])
-        return {"translations": [ids for batch in batches for ids in search(batch, request["beam"])]}
+        batches = [[workload["sources"][number] for number in batch] for batch in request["batches"]]
+        asked = [[batch] for batch in batches] if request["alone"] else [batches]
+        return {"translations": [ids for each in asked for found in search(each, request["beam"]) for ids in found]}
 
     answer(version=importlib.metadata.version(package), memory=peak_memory())
     serve(answer, translate)

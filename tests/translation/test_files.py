@@ -257,6 +257,27 @@ def test_n_best_and_json_tell_the_same(overfitted: Path, sources: list[str], tmp
     assert records[8]["hypotheses"][0]["score"] == pytest.approx(sum(one["score"] for one in both), abs=1e-4)
 
 
+def test_details_tell_each_piece_and_each_word(overfitted: Path, sources: list[str], tmp_path: Path) -> None:
+    """Log-probabilities add up to the translation's own, and links are between its words and its source's, sentence by sentence."""
+    lines = [f"{one} {other}" for one, other in zip(sources[:20:2], sources[1:20:2], strict=True)]
+    plain, detailed = (
+        [json.loads(row) for row in translated(overfitted, "\n".join(lines), tmp_path, "--format", "json", *more)]
+        for more in ([], ["--details"])
+    )
+    for line, before, record in zip(lines, plain, detailed, strict=True):
+        [one] = record["hypotheses"]
+        assert sum(one["log_probabilities"]) == pytest.approx(one["log_probability"], abs=1e-4)
+        assert len(one["pieces"]) == len(one["log_probabilities"]) == one["tokens"]
+        assert "".join(one["pieces"]).replace("</s>", "").replace("\u2581", " ").strip() == one["text"]
+        links = [tuple(map(int, link.split("-"))) for link in one.pop("alignment").split()]
+        assert [target for _, target in links] == list(range(len(one["text"].split())))
+        middle, target_middle = (words.split().index(next(w for w in words.split() if w.endswith("."))) for words in (line, one["text"]))
+        assert all((i <= middle) == (j <= target_middle) for i, j in links), "a link from one sentence into the other"
+        assert max(i for i, _ in links) < len(line.split())
+        del one["pieces"], one["log_probabilities"]
+        assert record == before
+
+
 def test_json_holds_the_source_as_it_was_read(shout: Shout, tmp_path: Path) -> None:
     """With its tabs, separators and white space, though the model sees none of them; an object a line, in UTF-8."""
     (tmp_path / "in").write_bytes(" a\tb\u2028c\r \nünd 😀\r\n".encode())

@@ -17,9 +17,8 @@ from nmt.errors import NmtError, UsageError
 from nmt.ids import BOS, EOS, FIRST_PIECE, UNK
 from nmt.model.attention import MultiHeadAttention
 from nmt.model.transformer import FeedForward, Transformer, sinusoids
-from nmt.model_directory import ModelDirectory
 from nmt.reporting import Reporter
-from nmt.translation.ctranslate2_engine import MADE_FROM, CTranslate2Engine, ctranslate2, model_directory
+from nmt.translation.ctranslate2_engine import MADE_FROM, CTranslate2Engine, library, model_directory
 from nmt.translation.engine import TorchEngine
 from nmt.translation.hypothesis import Engine, SearchOptions
 from nmt.translation.translator import LONGEST, Translator
@@ -32,23 +31,27 @@ LINES = 500  # have their BLEU taken before and after quantization
 
 def export(path: Path, quantization: str | None, reporter: Reporter) -> None:
     """Write the model directory's export. Raises UsageError, and NmtError where the export translates otherwise."""
-    ctranslate2()
+    library()
     if quantization not in (None, "int8"):
         raise UsageError(f"--quantization {quantization}: must be int8; without the option weights stay fp32")
     directory = model_directory(path)
     heldout = directory.read_heldout("valid") or directory.read_heldout("test")
     vocabulary = directory.read_vocabulary()
-    made_from = {"fingerprint": directory.fingerprint(), "precision": quantization or "fp32"}
-    model = directory.read_model(directory.weights_path)  # after the fingerprint: at worst the export seems too old
+    sha256 = directory.weights_sha256()  # before they are read: should training replace them, the export seems too old
+    made_from = {"weights": sha256, "vocabulary": vocabulary.sha256, "precision": quantization or "fp32"}
+    model = directory.read_model(directory.weights_path)
     engine = TorchEngine(model)
     with _beside(directory.ctranslate2) as part:
         write(part, model, vocabulary, None, made_from)
         sources = _sources(vocabulary, heldout[0] if heldout else [])
+        reporter.say(f"translating {len(sources)} sentences with both engines")
         equal = check(engine, CTranslate2Engine(part, vocabulary), sources)
-        reporter.say(f"checked: {equal} of {len(sources)} sentences have the same greedy translation in both engines")
+        reporter.say(f"checked: {equal} of {len(sources)} have the same greedy translation")
         if quantization:
             write(part, model, vocabulary, quantization, made_from)
-            for line in _before_and_after(engine, CTranslate2Engine(part, vocabulary), vocabulary, heldout, quantization):
+            for line in _before_and_after(
+                engine, CTranslate2Engine(part, vocabulary), vocabulary, heldout, quantization
+            ):
                 reporter.say(line)
     size = sum(file.stat().st_size for file in directory.ctranslate2.iterdir())
     reporter.say(
@@ -127,7 +130,7 @@ def _before_and_after(
 
 def specification(model: Transformer, vocabulary: Vocabulary) -> Any:
     """A `TransformerSpec` of CTranslate2 that holds copies of the weights: to quantise it scales them in place."""
-    specs, config = ctranslate2().specs, model.config
+    specs, config = library().specs, model.config
     spec = specs.TransformerSpec.from_config(
         (config.layers, config.layers), config.heads, pre_norm=config.norm == "pre", activation=specs.Activation.RELU
     )

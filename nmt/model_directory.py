@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from nmt.config import ModelConfig
-from nmt.data.corpus import Pair
+from nmt.data.splits import Pair
 from nmt.data.vocabulary import Vocabulary
 from nmt.errors import UsageError
 from nmt.lines import read_lines, replace_text, write_gz
@@ -157,15 +157,13 @@ class ModelDirectory:
             raise UsageError(f"{weights}: does not fit {self.config_path}; the two are of different models") from None
         return model.eval()
 
-    def fingerprint(self) -> str | None:
-        """SHA-256 of the weights to use and of the vocabulary; None without the weights, which an export can do without."""
+    def weights_sha256(self) -> str | None:
+        """Of the weights to use; None where there are none, as where only an export was shipped."""
         try:
             with self.weights_path.open("rb") as weights:
-                digest = hashlib.file_digest(weights, "sha256")
+                return hashlib.file_digest(weights, "sha256").hexdigest()
         except FileNotFoundError:
             return None
-        digest.update(self.tokenizer_path.read_bytes())
-        return digest.hexdigest()
 
     def write_heldout(self, split: str, languages: tuple[str, str], pairs: Iterable[Pair]) -> None:
         self.heldout.mkdir(exist_ok=True)

@@ -134,7 +134,8 @@ def test_a_mistake_gets_one_sentence(
 
 
 @pytest.mark.parametrize(
-    ("command", "option"), [("translate", "--device"), ("translate", "--precision"), ("translate", "--engine"), ("score", "--device")]
+    ("command", "option"),
+    [("translate", "--device"), ("translate", "--precision"), ("translate", "--engine"), ("score", "--device")],
 )
 def test_unknown_devices_precisions_and_engines_are_refused(command: str, option: str, overfitted: Path) -> None:
     """A device, precision or engine that nmt does not know is refused by name, never taken for another one."""

@@ -34,12 +34,12 @@ class CTranslate2Engine:
 
     def __init__(self, folder: Path, vocabulary: Vocabulary, device: str = "cpu") -> None:
         """Raises UsageError where the folder is missing or damaged, or the library is not installed."""
-        library = ctranslate2()
+        ctranslate2 = library()
         self.pieces = vocabulary.pieces(range(len(vocabulary)))
         self.ids = {piece: id for id, piece in enumerate(self.pieces)}
         self.forbidden = [[piece] for id, piece in enumerate(self.pieces[:FIRST_PIECE]) if id != EOS]
         try:
-            self.translator = library.Translator(str(folder), device, intra_threads=_threads())
+            self.translator = ctranslate2.Translator(str(folder), device, intra_threads=_threads())
         except (RuntimeError, ValueError) as error:
             raise UsageError(f"{folder}: not an exported model, or damaged ({error}); run `nmt export` again") from None
 
@@ -65,13 +65,12 @@ class CTranslate2Engine:
 
     def _search(self, sources: Batch, limit: int, options: SearchOptions) -> list[list[Hypothesis]]:
         """With nothing forbidden, so that scores are the model's own; EOS may be missing at the limit."""
-        alpha = options.length_penalty or 1e-6  # at 0 it would stop at the first that ends
-        results = self._translate(sources, limit, options, length_penalty=alpha, return_scores=True)
+        results = self._translate(sources, limit, options, return_scores=True)
         found = []
         for result in results:
             hypotheses = []
             for pieces, score in zip(result.hypotheses, result.scores, strict=True):
-                log_probability = score * len(pieces) ** alpha
+                log_probability = score * len(pieces) ** _their_alpha(options)
                 hypotheses.append(self._hypothesis(pieces, log_probability, options.length_penalty, limit))
             found.append(_best(hypotheses, options.n_best))
         return found
@@ -80,9 +79,7 @@ class CTranslate2Engine:
         self, sources: Batch, limit: int, options: SearchOptions
     ) -> list[list[Hypothesis]]:
         """With all that is forbidden taken out, up to a limit that the sources share; scored as the model has it."""
-        results = self._translate(
-            sources, limit, options, min_decoding_length=1, suppress_sequences=self.forbidden, length_penalty=1
-        )
+        results = self._translate(sources, limit, options, min_decoding_length=1, suppress_sequences=self.forbidden)
         found = []
         for source, result in zip(sources, results, strict=True):
             texts = [self._without_end(pieces) for pieces in result.hypotheses]
@@ -98,17 +95,22 @@ class CTranslate2Engine:
 
     def _translate(self, sources: Batch, limit: int, options: SearchOptions, **more: Any) -> Any:
         patience = PATIENCE_FOR_ONE if options.n_best == 1 else PATIENCE
-        defaults = {"min_decoding_length": 0}
-        return self.translator.translate_batch(
-            [self._pieces(source) for source in sources],
-            beam_size=options.beam,
-            patience=patience,
-            num_hypotheses=1 if options.beam == 1 else int(options.beam * patience + 0.5),  # as it rounds itself
-            max_input_length=0,  # it would cut longer sources in silence
-            max_decoding_length=limit,
-            return_end_token=True,
-            **(defaults | more),
-        )
+        asked = {
+            "beam_size": options.beam,
+            "patience": patience,
+            "num_hypotheses": 1 if options.beam == 1 else int(options.beam * patience + 0.5),  # as it rounds itself
+            "length_penalty": _their_alpha(options),
+            "max_input_length": 0,  # it would cut longer sources in silence
+            "min_decoding_length": 0,
+            "max_decoding_length": limit,
+            "return_end_token": True,
+        }
+        try:
+            return self.translator.translate_batch([self._pieces(source) for source in sources], **(asked | more))
+        except RuntimeError as error:
+            if "memory" in str(error):  # of a GPU that is full, say
+                raise MemoryError(str(error)) from None
+            raise
 
     def _pieces(self, ids: Sequence[int]) -> list[str]:
         return [self.pieces[id] for id in ids]
@@ -127,6 +129,11 @@ def _is_allowed(ids: list[int], limit: int) -> bool:
     return 0 < len(ids) < limit and min(ids) >= FIRST_PIECE
 
 
+def _their_alpha(options: SearchOptions) -> float:
+    """Ours, but never 0, at which CTranslate2 stops as soon as one has ended."""
+    return options.length_penalty or 1e-6
+
+
 def _best(hypotheses: list[Hypothesis], count: int) -> list[Hypothesis]:
     return sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)[:count]
 
@@ -137,8 +144,8 @@ def _threads() -> int:
     return int(asked) if asked.isdecimal() else len(os.sched_getaffinity(0))
 
 
-def ctranslate2() -> Any:
-    """The library. Raises UsageError where it is not installed."""
+def library() -> Any:
+    """CTranslate2. Raises UsageError where it is not installed."""
     try:
         import ctranslate2
     except ImportError:
@@ -163,12 +170,15 @@ def load(path: Path, vocabulary: Vocabulary, device: str, precision: str) -> CTr
     config = directory.ctranslate2 / "config.json"
     try:
         made_from = json.loads(config.read_text(encoding="utf-8"))[MADE_FROM]
-        fingerprint, exported = made_from["fingerprint"], made_from["precision"]
+        weights, exported = made_from["weights"], made_from["precision"]
+        made_for_others = (
+            directory.weights_sha256() not in (None, weights) or made_from["vocabulary"] != vocabulary.sha256
+        )
     except FileNotFoundError:
         raise UsageError(f"{directory.ctranslate2}: the model is not exported; {again} first") from None
     except (OSError, ValueError, TypeError, KeyError):
         raise UsageError(f"{config}: damaged, or not written by nmt; {again} again") from None
-    if directory.fingerprint() not in (None, fingerprint):
+    if made_for_others:
         raise UsageError(f"{directory.ctranslate2}: exported from other weights than the model has now; {again} again")
     if precision not in ("auto", exported):
         raise UsageError(f"--precision {precision}: the model is exported in {exported}; leave the option out")
@@ -179,7 +189,7 @@ def _find_device(name: str) -> str:
     """`auto` is CUDA where there is one. Raises UsageError for a CUDA that is not there."""
     if name not in ("auto", "cpu", "cuda"):
         raise UsageError(f"--device {name}: must be auto, cpu or cuda")
-    there = name != "cpu" and ctranslate2().get_cuda_device_count() > 0
+    there = name != "cpu" and library().get_cuda_device_count() > 0
     if name == "cuda" and not there:
         raise UsageError("--device cuda: CTranslate2 finds no CUDA device here; use --device cpu")
     return "cuda" if there else "cpu"

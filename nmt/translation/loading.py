@@ -17,8 +17,8 @@ def load_translator(
 ) -> Translator:
     """The translator of a model directory, or of a checkpoint folder inside one with that checkpoint's weights.
 
-    `engine` is torch, or ctranslate2 for what `nmt export` has written; only the one asked for is imported. Raises
-    UsageError where a file is missing or damaged, or the device is not there.
+    `engine` is torch, or ctranslate2 for what `nmt export` has written; only the one asked for is imported. Raises UsageError
+    where a file is missing or damaged, or the device is not there.
     """
     if batch_tokens is not None and batch_tokens < 1:
         raise UsageError(f"--batch-tokens {batch_tokens}: must be at least 1")

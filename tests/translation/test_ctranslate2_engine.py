@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -35,21 +36,21 @@ def exported(model: Transformer, vocabulary: Vocabulary, folder: Path) -> CTrans
 def random_model(vocabulary: Vocabulary, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pair]:
     """A model of that `norm` that knows nothing, and its export.
 
-    No parameter is what it would be if it were left out: no bias is 0, no norm's gain 1. EOS is likely enough that about
-    half of what comes out ends by itself.
+    No parameter is what it would be if it were left out: no bias is 0, no norm's gain 1. EOS is likely enough that
+    some of what comes out ends by itself, and some before it began.
     """
     made: dict[str, Pair] = {}
 
     def make(norm: str) -> Pair:
         if norm not in made:
-            torch.manual_seed(3)
+            torch.manual_seed(4)
             settings = {"layers": 2, "d_model": 32, "heads": 4, "d_ff": 48, "norm": norm, "layer_norm_epsilon": 0.03}
             model = Transformer(ModelConfig.model_validate(settings), len(vocabulary)).eval()
             with torch.no_grad():
                 for parameter in model.parameters():
                     parameter += 0.1 * torch.randn_like(parameter)
                 model.embedding.weight *= 2
-                model.embedding.weight[EOS] *= 1.5
+                model.embedding.weight[EOS] *= 8
             made[norm] = (model, exported(model, vocabulary, tmp_path_factory.mktemp(norm)))
         return made[norm]
 
@@ -158,6 +159,22 @@ def test_the_longest_source_fits(vocabulary: Vocabulary, tmp_path: Path) -> None
     [[hypothesis]] = exported(model, vocabulary, tmp_path).search([source], GREEDY)
     assert (len(hypothesis.ids), hypothesis.at_limit) == (LONGEST + GREEDY.extra, True)
     assert hypothesis.log_probability == pytest.approx(forced(model, source, hypothesis.ids), rel=1e-5)
+
+
+def test_full_memory_is_told_as_such(random_model: Callable[[str], Pair], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU without room is a MemoryError, as it is of the other engine, and no other failure is taken for one."""
+    _, engine = random_model("post")
+
+    def failing(message: str) -> SimpleNamespace:
+        def fail(*_: object, **__: object) -> None:
+            raise RuntimeError(message)
+
+        return SimpleNamespace(translate_batch=fail)
+
+    for message, kind in (("CUDA failed with error out of memory", MemoryError), ("cuBLAS failed", RuntimeError)):
+        monkeypatch.setattr(engine, "translator", failing(message))
+        with pytest.raises(kind, match=message):
+            engine.search([[FIRST_PIECE]], GREEDY)
 
 
 def test_a_wide_beam_over_few_pieces(random_model: Callable[[str], Pair], vocabulary: Vocabulary) -> None:

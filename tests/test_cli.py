@@ -14,7 +14,7 @@ from nmt.cli import app
 from nmt.config import ModelConfig, TrainingConfig
 from tests.conftest import Nmt, call, refusal
 
-HEAVY = ("torch", "datasets", "sacrebleu", "sentencepiece", "numpy")
+HEAVY = ("torch", "datasets", "sacrebleu", "sentencepiece", "sentencex", "numpy")
 COMMANDS = ("train", "translate", "score")
 OPTIONS = """
 --average --batch-tokens --beam --config --data --device --dropout --format --from --help --install-completion --length-penalty

@@ -14,7 +14,7 @@ from nmt.cli import app
 from nmt.config import ModelConfig, TrainingConfig
 from tests.conftest import Nmt, call, refusal
 
-HEAVY = ("torch", "datasets", "sacrebleu", "sentencepiece", "numpy", "ctranslate2")
+HEAVY = ("torch", "datasets", "sacrebleu", "sentencepiece", "sentencex", "numpy", "ctranslate2")
 COMMANDS = ("train", "translate", "score", "export")
 OPTIONS = """
 --average --batch-tokens --beam --config --data --details --device --dropout --engine --format --from --help

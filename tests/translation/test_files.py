@@ -194,7 +194,9 @@ def test_every_sentence_of_a_line_is_translated(overfitted: Path, sources: list[
     alone = translated(overfitted, "\n".join(sources[:5]), tmp_path)
     line = "{}  {} {}\u00a0{} {} ".format(*sources[:5])
     assert translated(overfitted, line, tmp_path) == ["{}  {} {}\u00a0{} {} ".format(*alone)]
-    assert package.load(str(overfitted)).translate([line]) == translated(overfitted, line, tmp_path)
+    translator = package.load(str(overfitted))
+    assert translator.translate([line]) == translated(overfitted, line, tmp_path)
+    assert translator.language == "en"  # as config.json has it
 
 
 def test_splitting_can_be_switched_off(overfitted: Path, sources: list[str], tmp_path: Path) -> None:

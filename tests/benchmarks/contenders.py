@@ -24,8 +24,9 @@ from torch.nn import functional as F
 
 from tests.benchmarks.turns import open_channel, peak_memory, serve
 
-PAD, BOS, EOS = 0, 2, 3  # as in nmt/ids.py
-LONGEST = 512  # positions
+PAD, UNK, BOS, EOS = 0, 1, 2, 3  # as in nmt/ids.py
+JOEY_UNK, JOEY_PAD = 0, 1  # the other way round
+LONGEST = 1_024  # positions
 
 Batch = tuple[Tensor, Tensor, Tensor]  # source [B, S], decoder input [B, T], expected output [B, T]
 Loss = Callable[[Batch], Tensor]  # label-smoothed, summed over the target tokens, in nats
@@ -103,7 +104,7 @@ def torch_transformer(workload: dict[str, Any]) -> tuple[nn.Module, Loss]:
     return model, lambda batch: cross_entropy(model(*batch[:2]), batch[2], workload["recipe"]["label_smoothing"])
 
 
-def marian(workload: dict[str, Any]) -> tuple[nn.Module, Loss]:
+def marian_model(workload: dict[str, Any]) -> Any:
     """Dropout where the paper has it, as in nmt. LayerNorm's epsilon is 1e-5, sines come before cosines: no difference
     in work.
     """
@@ -117,8 +118,13 @@ def marian(workload: dict[str, Any]) -> tuple[nn.Module, Loss]:
         encoder_ffn_dim=sizes["d_ff"], decoder_ffn_dim=sizes["d_ff"],
         dropout=sizes["dropout"], activation_function="relu", scale_embedding=True, init_std=sizes["d_model"] ** -0.5,
         pad_token_id=PAD, bos_token_id=BOS, eos_token_id=EOS, decoder_start_token_id=BOS, forced_eos_token_id=EOS,
+        attn_implementation="sdpa",
     )  # fmt: skip
-    model = MarianMTModel(config)
+    return MarianMTModel(config)
+
+
+def marian(workload: dict[str, Any]) -> tuple[nn.Module, Loss]:
+    model = marian_model(workload)
 
     def loss(batch: Batch) -> Tensor:
         source, target_in, target_out = batch
@@ -128,18 +134,15 @@ def marian(workload: dict[str, Any]) -> tuple[nn.Module, Loss]:
     return model, loss
 
 
-def joey(workload: dict[str, Any]) -> tuple[nn.Module, Loss]:
-    """With its own batches and its own loss: a divergence, lower than the cross-entropy by the entropy of the smoothed
-    targets. Its one dropout falls on attention weights and inside the feed-forward layers too.
-    """
-    from joeynmt.batch import Batch as JoeyBatch  # type: ignore[import-not-found]
+def joey_model(workload: dict[str, Any]) -> Any:
+    """Its one dropout falls on attention weights and inside the feed-forward layers too."""
     from joeynmt.model import build_model  # type: ignore[import-not-found]
     from joeynmt.vocabulary import Vocabulary  # type: ignore[import-not-found]
 
-    sizes, unk, pad = workload["sizes"], 0, 1  # the two ids stand the other way round than ours
+    sizes = workload["sizes"]
     special = SimpleNamespace(
         unk_token="<unk>", pad_token="<pad>", bos_token="<s>", eos_token="</s>", sep_token=None, lang_tags=[],
-        unk_id=unk, pad_id=pad, bos_id=BOS, eos_id=EOS, sep_id=None,
+        unk_id=JOEY_UNK, pad_id=JOEY_PAD, bos_id=BOS, eos_id=EOS, sep_id=None,
     )  # fmt: skip
     vocabulary = Vocabulary([str(number) for number in range(4, workload["vocabulary_size"])], special)
     stack = {
@@ -148,14 +151,23 @@ def joey(workload: dict[str, Any]) -> tuple[nn.Module, Loss]:
         "embeddings": {"embedding_dim": sizes["d_model"], "scale": True, "dropout": sizes["dropout"]},
     }  # fmt: skip
     config = {"encoder": stack, "decoder": stack, "tied_embeddings": True, "tied_softmax": True}
-    model = build_model(config, vocabulary, vocabulary)
+    return build_model(config, vocabulary, vocabulary)
+
+
+def joey(workload: dict[str, Any]) -> tuple[nn.Module, Loss]:
+    """With its own batches and its own loss: a divergence, lower than the cross-entropy by the entropy of the smoothed
+    targets.
+    """
+    from joeynmt.batch import Batch as JoeyBatch  # type: ignore[import-not-found]
+
+    model = joey_model(workload)
     model.loss_function = ("crossentropy", workload["recipe"]["label_smoothing"])
 
     def loss(batch: Batch) -> Tensor:
-        source, target_in, target_out = (torch.where(ids == PAD, pad, ids) for ids in batch)
+        source, target_in, target_out = (torch.where(ids == PAD, JOEY_PAD, ids) for ids in batch)
         target = torch.cat([target_in[:, :1], target_out], 1)
-        lengths, indices = (source != pad).sum(1), torch.arange(len(source))
-        made = JoeyBatch(source, lengths, None, target, None, indices, torch.device("cpu"), pad, EOS)
+        lengths, indices = (source != JOEY_PAD).sum(1), torch.arange(len(source))
+        made = JoeyBatch(source, lengths, None, target, None, indices, torch.device("cpu"), JOEY_PAD, EOS)
         made.sort_by_src_length()
         total: Tensor = model(return_type="loss", **vars(made))[0]
         return total

@@ -83,7 +83,7 @@ def run(case: Case, models: dict[str, dict[str, str]], beam: int, folder: Path) 
         command = ["taskset", "--cpu-list", ",".join(map(str, sorted(os.sched_getaffinity(0))[:2])), *command]
     threads = {"OMP_NUM_THREADS": str(case.threads)} if case.threads else {}
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"} | threads
-    processes, outputs = [], [folder / f"{copy}.out" for copy in range(case.copies)]
+    sources, processes, outputs = [], [], [folder / f"{copy}.out" for copy in range(case.copies)]
     began = time.perf_counter()
     for output in outputs:
         source = subprocess.Popen(["cat", str(file)], stdout=subprocess.PIPE) if case.piped else None
@@ -93,8 +93,13 @@ def run(case: Case, models: dict[str, dict[str, str]], beam: int, folder: Path) 
                 env=environment, cwd=turns.ROOT,
             )  # fmt: skip
         processes.append(process)
+        if source and source.stdout:
+            source.stdout.close()  # the command's alone now
+            sources.append(source)
     peak = watch(processes)
     seconds = time.perf_counter() - began
+    for source in sources:
+        source.wait()
     for process, output in zip(processes, outputs, strict=True):
         written = output.read_bytes().count(b"\n")
         if process.returncode or written != case.lines:

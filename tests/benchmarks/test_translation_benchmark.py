@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from nmt.model.transformer import sinusoids
-from tests.benchmarks import processes, translation, translators, turns
+from tests.benchmarks import contenders, processes, translation, translators, turns
 from tests.benchmarks.translation import Point, Text, check_equality, make_miniature, measure
 from tests.benchmarks.turns import Contender, Lost
 
@@ -133,7 +133,7 @@ def test_peers_get_the_weights_of_the_model(tmp_path: Path) -> None:
         torch.testing.assert_close(torch.nn.functional.linear(state, weight, bias), expected.transpose(1, 2).flatten(2))
     assert layers["decoder", "0", "norm", "bias"].equal(model.decoder[0].add_norms[2].norm.bias)
     assert layers["encoder", "0", "norm", "bias"].equal(model.encoder[0].add_norms[1].norm.bias)
-    assert translators.positions(workload).equal(sinusoids(translators.POSITIONS, model.config.d_model))
+    assert translators.positions(workload).equal(sinusoids(contenders.LONGEST, model.config.d_model))
 
 
 @pytest.mark.slow

@@ -69,7 +69,7 @@ def make_workload(data: str, shape: str, count: int, folder: Path) -> dict[str, 
     pairs: PreparedPairs = prepare(texts, vocabulary, settings, CleaningReport())
     (folder / "pairs.pickle").write_bytes(pickle.dumps(pairs))
     plan = Plan(pairs, settings.tokens_per_update, settings.seed)
-    updates = []
+    updates, began = [], time.perf_counter()
     for update in itertools.islice(itertools.chain.from_iterable(map(plan.epoch, itertools.count())), count):
         made = [plan.batch(cut) for cut in plan.micro_batches(update, MICRO_BATCH)]
         batches = [(batch.source, batch.target_in, batch.target_out) for batch in made]
@@ -81,7 +81,7 @@ def make_workload(data: str, shape: str, count: int, folder: Path) -> dict[str, 
             "tokens_per_update": settings.tokens_per_update, "micro_batch_tokens": MICRO_BATCH,
             "warmup": settings.warmup, "label_smoothing": settings.label_smoothing, "seed": settings.seed,
         },
-        "vocabulary_size": len(vocabulary), "updates": updates,
+        "vocabulary_size": len(vocabulary), "updates": updates, "seconds": time.perf_counter() - began,
     }  # fmt: skip
     torch.save(workload, folder / "workload.pt")
     return workload
@@ -205,18 +205,20 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def describe(workload: dict[str, Any], threads: int, peak: dict[str, float], rows: list[dict[str, Any]]) -> str:
-    """The conditions, in three lines."""
+    """The conditions, in four lines."""
     layers, d_model, heads, d_ff, dropout = workload["sizes"].values()
     batches = [batch for batches, _ in workload["updates"] for batch in batches]
     updates, tokens = len(workload["updates"]), sum(tokens for _, tokens in workload["updates"])
     cells = sum(source.numel() + target.numel() for source, target, _ in batches)
     padding = sum(int((ids == PAD).sum()) for source, _, target in batches for ids in (source, target)) / cells
+    made, fastest = tokens / workload["seconds"], max(row.get("tokens_per_second", 0) for row in rows)
     peaks = ", ".join(f"{flops / 1e9:,.0f} GFLOP/s in {name}" for name, flops in peak.items())
     return (
         f"{layers}+{layers} layers, D {d_model}, FFN {d_ff}, H {heads}, V {workload['vocabulary_size']:,}, dropout {dropout}; "
         f"an update has {tokens / updates:,.0f} target tokens in {len(batches) / updates:.1f} micro-batches "
         f"with {padding:.0%} padding; {flops_per_token(workload) / 1e6:.1f} MFLOP a target token.\n"
         f"{turns.machine(threads)}, PyTorch {torch.__version__}; matmul peak {peaks}.\n"
+        f"Batches alone are made {made / fastest:.0f} times as fast as the fastest contender consumes them (fault S2).\n"
         f"Between its turns no contender computed for more than {max(row.get('idle', 0) for row in rows):.3f} s."
     )
 

@@ -3,9 +3,9 @@
     .venv/bin/python -m tests.benchmarks.translation --model german --peers peers/bin/python --json translation.json
 
 The peers need the environment that training.py describes. Contenders are nmt's own search, its `--engine ctranslate2`,
-CTranslate2 called directly, Hugging Face's MarianMT `generate` and Joey NMT's search, each in a process of its own, and all take
-turns (turns.py). The weights are a model directory's, copied into every one of them; the text is its test set. Before anything
-is measured, every contender that computes in fp32 must give nmt's greedy translations, or it is not the same model.
+CTranslate2 called directly, Hugging Face's MarianMT `generate` and Joey NMT's search, each in a process of its own, and all
+take turns (turns.py). The weights are a model directory's, copied into every one of them; the text is its test set. Before
+anything is measured, every contender that computes in fp32 must give nmt's greedy translations, or it is not the same model.
 
 - Searches are greedy and beam 4, of sentences alone and of full batches. All get the same batches: sorted by length, the
   longest first, as many sentences as fit the budget of source pieces, padding included. Sentences alone are an even sample.

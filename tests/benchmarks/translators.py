@@ -13,7 +13,6 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from tests.benchmarks.turns import open_channel, peak_memory, serve
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
 
     from nmt.translation.hypothesis import Engine
 
-PAD, UNK, BOS, EOS = 0, 1, 2, 3  # as in nmt/ids.py
-POSITIONS = 1_024  # of which tables hold rows
+EOS = 3  # as in nmt/ids.py
+STACKS = ("encoder", "decoder")
 ALPHA = 0.6  # of the length penalty, whatever its form
 EXTRA = 50  # pieces that a translation may have more than its source
 
@@ -66,33 +65,24 @@ def each(search: Callable[[Ids, int], Ids]) -> Search:
 def marian_search(workload: dict[str, Any], precision: str) -> Search:
     """`generate` of Hugging Face, with its cache and PyTorch's fused attention."""
     import torch
-    from transformers import GenerationConfig, MarianConfig, MarianMTModel  # type: ignore[import-not-found]
+    from transformers import GenerationConfig  # type: ignore[import-not-found]
 
-    sizes = workload["sizes"]
-    config = MarianConfig(
-        vocab_size=workload["vocabulary_size"], d_model=sizes["d_model"], max_position_embeddings=POSITIONS,
-        encoder_layers=sizes["layers"], decoder_layers=sizes["layers"],
-        encoder_attention_heads=sizes["heads"], decoder_attention_heads=sizes["heads"],
-        encoder_ffn_dim=sizes["d_ff"], decoder_ffn_dim=sizes["d_ff"],
-        activation_function="relu", scale_embedding=True, attn_implementation="sdpa",
-        pad_token_id=PAD, bos_token_id=BOS, eos_token_id=EOS, decoder_start_token_id=BOS,
-    )  # fmt: skip
-    model = MarianMTModel(config)
-    embedding, layers = parameters(workload)
-    attention = {part: f"{part}_proj" for part in ("q", "k", "v", "out")}
+    from tests.benchmarks.contenders import BOS, PAD, marian_model
+
+    model = marian_model(workload)
+    attention = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "out": "out_proj"}
     names = {f"self.{part}": f"self_attn.{name}" for part, name in attention.items()}
     names |= {f"cross.{part}": f"encoder_attn.{name}" for part, name in attention.items()}
     names |= {"self.norm": "self_attn_layer_norm", "cross.norm": "encoder_attn_layer_norm"}
     names |= {"inner": "fc1", "outer": "fc2", "norm": "final_layer_norm"}
-    weights = {
-        f"model.{stack}.layers.{layer}.{names[part]}.{kind}": weight
-        for (stack, layer, part, kind), weight in layers.items()
-    }
-    tables = ("shared", "encoder.embed_tokens", "decoder.embed_tokens")
-    weights |= {f"model.{table}.weight": embedding for table in tables} | {"lm_head.weight": embedding}
+    embedding, layers = parameters(workload)
+    weights = {f"model.{stack}.layers.{n}.{names[part]}.{kind}": w for (stack, n, part, kind), w in layers.items()}
+    tables = ("model.shared", "model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head")
+    weights |= {f"{table}.weight": embedding for table in tables}
     # its own table has all sines before all cosines, so the model's is put in its place
-    weights |= {f"model.{stack}.embed_positions.weight": positions(workload) for stack in ("encoder", "decoder")}
-    load(model, weights | {"final_logits_bias": torch.zeros(1, len(embedding))}, sizes["layer_norm_epsilon"])
+    weights |= {f"model.{stack}.embed_positions.weight": positions(workload) for stack in STACKS}
+    weights["final_logits_bias"] = torch.zeros(1, len(embedding))
+    load(model, weights, workload["sizes"]["layer_norm_epsilon"])
     model.to(torch.bfloat16 if precision == "bf16" else torch.float32)
 
     def search(batch: Ids, beam: int) -> Ids:
@@ -112,47 +102,33 @@ def joey_search(workload: dict[str, Any], precision: str) -> Search:
     """Joey NMT's own search, which keeps no cache."""
     import torch
     from joeynmt.batch import Batch  # type: ignore[import-not-found]
-    from joeynmt.model import build_model  # type: ignore[import-not-found]
     from joeynmt.search import search as joey  # type: ignore[import-not-found]
-    from joeynmt.vocabulary import Vocabulary  # type: ignore[import-not-found]
+
+    from tests.benchmarks.contenders import JOEY_PAD, PAD, UNK, joey_model
 
     assert precision == "fp32"
-    sizes, unk, pad = workload["sizes"], 0, 1  # the two ids stand the other way round than ours
-    special = SimpleNamespace(
-        unk_token="<unk>", pad_token="<pad>", bos_token="<s>", eos_token="</s>", sep_token=None, lang_tags=[],
-        unk_id=unk, pad_id=pad, bos_id=BOS, eos_id=EOS, sep_id=None,
-    )  # fmt: skip
-    vocabulary = Vocabulary([str(number) for number in range(4, workload["vocabulary_size"])], special)
-    stack = {
-        "type": "transformer", "num_layers": sizes["layers"], "num_heads": sizes["heads"],
-        "hidden_size": sizes["d_model"], "ff_size": sizes["d_ff"], "layer_norm": "post",
-        "embeddings": {"embedding_dim": sizes["d_model"], "scale": True},
-    }  # fmt: skip
-    model = build_model(
-        {"encoder": stack, "decoder": stack, "tied_embeddings": True, "tied_softmax": True}, *[vocabulary] * 2
-    )
+    model = joey_model(workload)
+    attention = {"q": "q_layer", "k": "k_layer", "v": "v_layer", "out": "output_layer"}
+    feed_forward = {"inner": "pwff_layer.0", "outer": "pwff_layer.3", "norm": "layer_norm"}
+    names = {f"{stack}.{part}": f"feed_forward.{name}" for stack in STACKS for part, name in feed_forward.items()}
+    uses = {"encoder.self": "src_src_att", "decoder.self": "trg_trg_att", "decoder.cross": "src_trg_att"}
+    names |= {f"{use}.{part}": f"{owner}.{name}" for use, owner in uses.items() for part, name in attention.items()}
+    norms = {"encoder.self": "layer_norm", "decoder.self": "x_layer_norm", "decoder.cross": "dec_layer_norm"}
+    names |= {f"{use}.norm": name for use, name in norms.items()}
     embedding, layers = parameters(workload)
-    attention = {part: f"{part}_layer" for part in "qkv"} | {"out": "output_layer"}
-    feed_forward = {"inner": "feed_forward.pwff_layer.0", "outer": "feed_forward.pwff_layer.3"}
-    feed_forward |= {"norm": "feed_forward.layer_norm"}
-    names = {"encoder": feed_forward | {f"self.{part}": f"src_src_att.{name}" for part, name in attention.items()}}
-    names["decoder"] = feed_forward | {f"self.{part}": f"trg_trg_att.{name}" for part, name in attention.items()}
-    names["decoder"] |= {f"cross.{part}": f"src_trg_att.{name}" for part, name in attention.items()}
-    names["encoder"] |= {"self.norm": "layer_norm"}
-    names["decoder"] |= {"self.norm": "x_layer_norm", "cross.norm": "dec_layer_norm"}
     weights = {
-        f"{stack}.layers.{layer}.{names[stack][part]}.{kind}": weight
-        for (stack, layer, part, kind), weight in layers.items()
+        f"{stack}.layers.{n}.{names[f'{stack}.{part}']}.{kind}": w for (stack, n, part, kind), w in layers.items()
     }
     swapped = embedding[[UNK, PAD, *range(2, len(embedding))]]
-    tables = ("src_embed.lut.weight", "trg_embed.lut.weight", "decoder.output_layer.weight")
-    weights |= {f"{part}.pe.pe": model.state_dict()[f"{part}.pe.pe"] for part in ("encoder", "decoder")}  # as ours
-    load(model, weights | dict.fromkeys(tables, swapped), sizes["layer_norm_epsilon"])
+    tables = ("src_embed.lut", "trg_embed.lut", "decoder.output_layer")
+    weights |= {f"{table}.weight": swapped for table in tables}
+    weights |= {f"{stack}.pe.pe": model.state_dict()[f"{stack}.pe.pe"] for stack in STACKS}  # its own, the same as ours
+    load(model, weights, workload["sizes"]["layer_norm_epsilon"])
 
     def search(batch: Ids, beam: int) -> Ids:
-        source = padded(batch, pad)
-        lengths, numbers = (source != pad).sum(1), torch.arange(len(batch))
-        made = Batch(source, lengths, None, None, None, numbers, torch.device("cpu"), pad, EOS, is_train=False)
+        source = padded(batch, JOEY_PAD)
+        lengths, numbers = (source != JOEY_PAD).sum(1), torch.arange(len(batch))
+        made = Batch(source, lengths, None, None, None, numbers, torch.device("cpu"), JOEY_PAD, EOS, is_train=False)
         found, _, _ = joey(model, made, len(batch[0]) + EXTRA, beam, ALPHA, generate_unk=False)
         return cut(found.tolist(), batch)
 
@@ -222,11 +198,13 @@ def parameters(workload: dict[str, Any]) -> "tuple[Tensor, dict[tuple[str, str, 
 
 
 def positions(workload: dict[str, Any]) -> "Tensor":
-    """The model's table of positions, sines and cosines in turn: [POSITIONS, D]."""
+    """The model's table of positions, sines and cosines in turn: [LONGEST, D]."""
     import torch
 
+    from tests.benchmarks.contenders import LONGEST
+
     d_model = workload["sizes"]["d_model"]
-    angles = torch.arange(POSITIONS).unsqueeze(1) * 10_000.0 ** (-torch.arange(0, d_model, 2).double() / d_model)
+    angles = torch.arange(LONGEST).unsqueeze(1) * 10_000.0 ** (-torch.arange(0, d_model, 2).double() / d_model)
     return torch.stack([angles.sin(), angles.cos()], -1).flatten(1).float()
 
 

@@ -63,7 +63,7 @@ FIELD = [  # OWN first: it is what the others must be equal to
 ]  # fmt: skip
 PEERS = ("Hugging Face MarianMT", "Joey NMT")
 SAME = 0.97  # of greedy translations that must be nmt's own; the rest is for ties and for lengths cut
-SIZES = (1, 4, 16, 64)  # sentences a batch
+BATCH_SIZES = (1, 4, 16, 64)  # sentences a batch
 
 
 @dataclass(frozen=True)
@@ -324,7 +324,7 @@ def main(arguments: list[str] | None = None) -> None:
         reference = next((c for c in field if (c.name, c.precision) == REFERENCE and not c.lost), own)
         rows = [row for point in points for row in measure(point, field, options.rounds, text, reference)]
         sample = text.sample(options.sized)
-        sized = [Point(f"beam 4, batches of {size}", 4, text.batches(sample, size)) for size in SIZES]
+        sized = [Point(f"beam 4, batches of {size}", 4, text.batches(sample, size)) for size in BATCH_SIZES]
         faults = measure_sizes(own, sized, options.rounds, text)
         for contender in field:
             contender.finish()

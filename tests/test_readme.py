@@ -70,7 +70,8 @@ def test_every_command_runs_in_order(tmp_path: Path, demo_pairs: list[tuple[str,
             assert len(printed) == 1
             assert re.search(r": BLEU \d+\.\d\d \(\d+ lines\) nrefs:1\|case:", printed[0])
         elif "nmt translate" in line:
-            expected = 0 if "-o" in line else 1 if "echo" in line or "head -1" in line else 5
+            lines_in = 1 if "echo" in line or "head -1" in line else 5
+            expected = 0 if "-o" in line else lines_in * 3 if "--n-best 3" in line else lines_in
             assert len(printed) == expected, (line, printed)
         else:
             assert printed == []

@@ -42,7 +42,7 @@ def nmt_ctranslate2_search(workload: dict[str, Any], precision: str) -> Search:
     """What `nmt translate --engine ctranslate2` searches with."""
     from nmt.translation.loading import load_translator
 
-    return engine_search(load_translator(exported(workload, precision), "cpu", engine="ctranslate2").engine)  # type: ignore[call-arg]
+    return engine_search(load_translator(exported(workload, precision), "cpu", engine="ctranslate2").engine)
 
 
 def engine_search(engine: "Engine") -> Search:

@@ -27,11 +27,11 @@ from nmt.config import MICRO_BATCH, TrainingConfig
 from nmt.data.batching import Batch, Plan
 from nmt.devices import autocast
 from nmt.errors import NmtError
+from nmt.lanes import Lanes
 from nmt.model.dropout import drawn_from
 from nmt.model.transformer import Transformer
 from nmt.training.ahead import ahead
 from nmt.training.checkpoint import Progress
-from nmt.lanes import Lanes
 from nmt.training.loss import loss
 from nmt.training.ranks import Ranks
 from nmt.training.schedule import learning_rate

@@ -75,9 +75,7 @@ class CTranslate2Engine:
             found.append(_best(hypotheses, options.n_best))
         return found
 
-    def _search_strictly(
-        self, sources: Batch, limit: int, options: SearchOptions
-    ) -> list[list[Hypothesis]]:
+    def _search_strictly(self, sources: Batch, limit: int, options: SearchOptions) -> list[list[Hypothesis]]:
         """With all that is forbidden taken out, up to a limit that the sources share; scored as the model has it."""
         results = self._translate(sources, limit, options, min_decoding_length=1, suppress_sequences=self.forbidden)
         found = []

@@ -134,13 +134,13 @@ def specification(model: Transformer, vocabulary: Vocabulary) -> Any:
     if config.norm == "pre":
         _norm(spec.encoder.layer_norm, model.encoder_norm)
         _norm(spec.decoder.layer_norm, model.decoder_norm)
-    for into, layer in zip(spec.encoder.layer, cast("list[EncoderLayer]", model.encoder), strict=True):
-        _self_attention(into.self_attention, layer.self_attention, layer.add_norms[0].norm)
-        _feed_forward(into.ffn, layer.feed_forward, layer.add_norms[1].norm)
-    for into, layer in zip(spec.decoder.layer, cast("list[DecoderLayer]", model.decoder), strict=True):
-        _self_attention(into.self_attention, layer.self_attention, layer.add_norms[0].norm)
-        _cross_attention(into.attention, layer.cross_attention, layer.add_norms[1].norm)
-        _feed_forward(into.ffn, layer.feed_forward, layer.add_norms[2].norm)
+    for into, encoder in zip(spec.encoder.layer, cast("list[EncoderLayer]", model.encoder), strict=True):
+        _self_attention(into.self_attention, encoder.self_attention, encoder.add_norms[0].norm)
+        _feed_forward(into.ffn, encoder.feed_forward, encoder.add_norms[1].norm)
+    for into, decoder in zip(spec.decoder.layer, cast("list[DecoderLayer]", model.decoder), strict=True):
+        _self_attention(into.self_attention, decoder.self_attention, decoder.add_norms[0].norm)
+        _cross_attention(into.attention, decoder.cross_attention, decoder.add_norms[1].norm)
+        _feed_forward(into.ffn, decoder.feed_forward, decoder.add_norms[2].norm)
     pieces = vocabulary.pieces(range(len(vocabulary)))
     spec.register_source_vocabulary(pieces)
     spec.register_target_vocabulary(pieces)

@@ -127,12 +127,14 @@ def test_peers_get_the_weights_of_the_model(tmp_path: Path) -> None:
     embedding, layers = translators.parameters(workload)
     assert embedding.numel() + sum(weight.numel() for weight in layers.values()) == model.count_parameters()
     state = torch.randn(2, 3, model.config.d_model)
-    attention = model.decoder[0].cross_attention
+    decoder: Any = model.decoder[0]
+    encoder: Any = model.encoder[0]
+    attention = decoder.cross_attention
     for part, expected in zip("qkv", attention.project(state), strict=True):
         weight, bias = (layers["decoder", "0", f"cross.{part}", kind] for kind in ("weight", "bias"))
         torch.testing.assert_close(torch.nn.functional.linear(state, weight, bias), expected.transpose(1, 2).flatten(2))
-    assert layers["decoder", "0", "norm", "bias"].equal(model.decoder[0].add_norms[2].norm.bias)
-    assert layers["encoder", "0", "norm", "bias"].equal(model.encoder[0].add_norms[1].norm.bias)
+    assert layers["decoder", "0", "norm", "bias"].equal(decoder.add_norms[2].norm.bias)
+    assert layers["encoder", "0", "norm", "bias"].equal(encoder.add_norms[1].norm.bias)
     assert translators.positions(workload).equal(sinusoids(contenders.LONGEST, model.config.d_model))
 
 

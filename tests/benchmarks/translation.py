@@ -164,7 +164,7 @@ def check_equality(field: list[Contender], point: Point) -> None:
 
     Their processes end. Those that could not be built are marked as lost.
     """
-    expected = []
+    expected: list[list[int]] = []
     for contender in field:
         found = contender.prepare(point.request()).get("translations", [])
         contender.finish()

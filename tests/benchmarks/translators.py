@@ -28,7 +28,9 @@ ALPHA = 0.6  # of the length penalty, whatever its form
 EXTRA = 50  # pieces that a translation may have more than its source
 
 Ids = list[list[int]]  # of sentences, without BOS and EOS
-Search = Callable[[list[Ids], int], Iterable[Ids]]  # batches, each the longest first, and the beam -> the best translations
+Search = Callable[
+    [list[Ids], int], Iterable[Ids]
+]  # batches, each the longest first, and the beam -> the best translations
 
 
 def nmt_search(workload: dict[str, Any], precision: str) -> Search:

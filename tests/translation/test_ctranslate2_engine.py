@@ -48,9 +48,9 @@ def random_model(vocabulary: Vocabulary, tmp_path_factory: pytest.TempPathFactor
             model = Transformer(ModelConfig.model_validate(settings), len(vocabulary)).eval()
             with torch.no_grad():
                 for parameter in model.parameters():
-                    parameter += 0.1 * torch.randn_like(parameter)
-                model.embedding.weight *= 2
-                model.embedding.weight[EOS] *= 8
+                    parameter.add_(0.1 * torch.randn_like(parameter))
+                model.embedding.weight.mul_(2)
+                model.embedding.weight[EOS].mul_(8)
             made[norm] = (model, exported(model, vocabulary, tmp_path_factory.mktemp(norm)))
         return made[norm]
 

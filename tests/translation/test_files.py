@@ -59,8 +59,10 @@ class Shout:
         self.at_limit = at_limit
 
     def search_all(self, batches: Iterable[Batch], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
-        for sources in batches:
-            yield [[Hypothesis(list(source), -1.0, -1.0, self.at_limit)] for source in sources]
+        return (self.search(batch, options) for batch in batches)
+
+    def search(self, sources: Batch, options: SearchOptions) -> list[list[Hypothesis]]:
+        return [[Hypothesis(list(source), -1.0, -1.0, self.at_limit)] for source in sources]
 
 
 @pytest.fixture
@@ -212,7 +214,7 @@ def test_a_paragraph_comes_back_whole(shout: Shout, tmp_path: Path) -> None:
     searched: list[int] = []
     search = shout.search
 
-    def note(sources: Sequence[Sequence[int]], options: SearchOptions) -> list[list[Hypothesis]]:
+    def note(sources: Batch, options: SearchOptions) -> list[list[Hypothesis]]:
         searched.append(len(sources))
         return search(sources, options)
 
@@ -260,7 +262,7 @@ def test_n_best_and_json_tell_the_same(overfitted: Path, sources: list[str], tmp
 
 
 def test_details_tell_each_piece_and_each_word(overfitted: Path, sources: list[str], tmp_path: Path) -> None:
-    """Log-probabilities add up to the translation's own, and links are between its words and its source's, sentence by sentence."""
+    """Log-probabilities add up to the translation's own, and links stay within a sentence."""
     lines = [f"{one} {other}" for one, other in zip(sources[:20:2], sources[1:20:2], strict=True)]
     plain, detailed = (
         [json.loads(row) for row in translated(overfitted, "\n".join(lines), tmp_path, "--format", "json", *more)]
@@ -273,7 +275,9 @@ def test_details_tell_each_piece_and_each_word(overfitted: Path, sources: list[s
         assert "".join(one["pieces"]).replace("</s>", "").replace("\u2581", " ").strip() == one["text"]
         links = [tuple(map(int, link.split("-"))) for link in one.pop("alignment").split()]
         assert [target for _, target in links] == list(range(len(one["text"].split())))
-        middle, target_middle = (words.split().index(next(w for w in words.split() if w.endswith("."))) for words in (line, one["text"]))
+        middle, target_middle = (
+            words.split().index(next(w for w in words.split() if w.endswith("."))) for words in (line, one["text"])
+        )
         assert all((i <= middle) == (j <= target_middle) for i, j in links), "a link from one sentence into the other"
         assert max(i for i, _ in links) < len(line.split())
         del one["pieces"], one["log_probabilities"]
@@ -295,7 +299,7 @@ def test_what_is_flagged_in_json_is_counted_on_stderr(shout: Shout, tmp_path: Pa
     shout.at_limit = True
     repeat = shout.search
 
-    def loop(sources: Sequence[Sequence[int]], options: SearchOptions) -> list[list[Hypothesis]]:
+    def loop(sources: Batch, options: SearchOptions) -> list[list[Hypothesis]]:
         found = repeat(sources, options)
         return [[Hypothesis(one.ids * (9 if len(one.ids) < 5 else 1), -1.0, -1.0, True)] for [one] in found]
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from nmt.model.attention import attention_weights
+from nmt.model.attention import MultiHeadAttention, attention_weights
 from nmt.translation.engine import TorchEngine
 from nmt.translation.forced import force
 from nmt.translation.hypothesis import SearchOptions
@@ -34,13 +34,12 @@ def test_attention_is_a_distribution_over_the_source() -> None:
         assert weights.sum(1).allclose(torch.ones(len(target) + 1), atol=1e-5)
         [alone] = force(model, [source], [target])
         torch.testing.assert_close(torch.tensor(alone.attention), weights, atol=1e-5, rtol=1e-4)
-    assert all(layer.cross_attention.seen is None for layer in model.decoder)
+    assert all(module.seen is None for module in model.modules() if isinstance(module, MultiHeadAttention))
 
 
 def test_watching_changes_nothing() -> None:
     """The states are the same, and the weights those of the queries and keys that went in."""
-    [layer, _] = small_model(1).decoder
-    attention = layer.cross_attention
+    attention = next(module for module in small_model(1).modules() if isinstance(module, MultiHeadAttention))
     query, key, value = (torch.randn(2, 4, length, 8) for length in (3, 5, 5))
     mask = torch.ones(2, 1, 1, 5, dtype=torch.bool)
     mask[1, ..., 3:] = False

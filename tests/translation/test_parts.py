@@ -43,7 +43,7 @@ def test_processes_share_the_parts(
     overfitted: Path, sources: list[str], straight: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second of two makes the second part alone and writes nothing else; the first puts all together."""
-    command = ["translate", write(tmp_path, sources), "-o", tmp_path / "out.txt", "-m", overfitted]
+    command: list[str | Path] = ["translate", write(tmp_path, sources), "-o", tmp_path / "out.txt", "-m", overfitted]
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "test")
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
@@ -72,7 +72,7 @@ def test_a_stopped_translation_goes_on(
     overfitted: Path, sources: list[str], straight: bytes, tmp_path: Path, number: signal.Signals
 ) -> None:
     """What was done is not done again, which a mark in it shows; and is of no use to a call that asks for something else."""
-    command = ["translate", write(tmp_path, sources), "-o", tmp_path / "out.txt", "-m", overfitted]
+    command: list[str | Path] = ["translate", write(tmp_path, sources), "-o", tmp_path / "out.txt", "-m", overfitted]
     process = subprocess.Popen([sys.executable, "-m", "nmt", *map(str, command)], stderr=subprocess.PIPE)
     while not parts(tmp_path):
         assert process.poll() is None

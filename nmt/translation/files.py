@@ -85,6 +85,11 @@ def translate(
                     if number in mine:
                         parts.put(number, work(group, first, progress))
                     first += len(group)
+                if first - 1 != sum(
+                    sizes
+                ):  # a part would be waited for that nobody makes; and those made are of no use
+                    parts.discard()
+                _refuse_change(file, sum(sizes), first - 1)
             if rank:
                 parts.leave()  # where it had nothing to do, the first process may have finished without it
                 return
@@ -130,9 +135,15 @@ def _put(out: IO[bytes], parts: Iterable[Part], count: int | None = None, file: 
         number += len(lines)
         for flag, numbers in more.items():
             flagged.setdefault(flag, []).extend(numbers)
-    if count is not None and number != count:
-        raise NmtError(f"{file}: {count:,} lines were read but {number:,} written; the file changed meanwhile")
+    if count is not None:
+        _refuse_change(file, count, number)
     return flagged
+
+
+def _refuse_change(file: str, count: int, number: int) -> None:
+    """Raises NmtError where a file's lines were not as many when they were translated as they had been before."""
+    if number != count:
+        raise NmtError(f"{file}: {count:,} lines were read but {number:,} translated; the file changed meanwhile")
 
 
 @contextmanager

@@ -59,15 +59,18 @@ Line = list[str | Part]  # a line taken apart: what is copied, and what is trans
 _Choice = tuple["_Choice", Hypothesis] | None  # one from each list so far, the last of them outermost
 
 
-def join(line: Line, vocabulary: Vocabulary, count: int) -> list[Translation]:
+def join(line: Line, vocabulary: Vocabulary, count: int, details: bool = False) -> list[Translation]:
     """The `count` best translations of a line whose parts have their hypotheses, or as many as there are."""
     parts = [piece for piece in line if isinstance(piece, Part)]
     return [
-        _translation(line, parts, chosen, vocabulary) for chosen in k_best([part.hypotheses for part in parts], count)
+        _translation(line, parts, chosen, vocabulary, details)
+        for chosen in k_best([part.hypotheses for part in parts], count)
     ]
 
 
-def _translation(line: Line, parts: list[Part], chosen: list[Hypothesis], vocabulary: Vocabulary) -> Translation:
+def _translation(
+    line: Line, parts: list[Part], chosen: list[Hypothesis], vocabulary: Vocabulary, details: bool
+) -> Translation:
     following = iter(chosen)
     facts = {
         CUT: any(part.cut for part in parts),
@@ -82,13 +85,11 @@ def _translation(line: Line, parts: list[Part], chosen: list[Hypothesis], vocabu
         sum((hypothesis.log_probability for hypothesis in chosen), 0.0),
         sum(len(hypothesis.ids) + 1 for hypothesis in chosen),
         [flag for flag, holds in facts.items() if holds],
-        _details(line, chosen, vocabulary),
+        _details(line, chosen, vocabulary) if details else None,
     )
 
 
-def _details(line: Line, chosen: list[Hypothesis], vocabulary: Vocabulary) -> Details | None:
-    if any(hypothesis.forced is None for hypothesis in chosen):
-        return None
+def _details(line: Line, chosen: list[Hypothesis], vocabulary: Vocabulary) -> Details:
     pieces: list[str] = []
     log_probabilities: list[float] = []
     links: list[str] = []

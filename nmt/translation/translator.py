@@ -73,7 +73,7 @@ class Translator:
             for part, hypotheses in zip(batch, found, strict=True):
                 part.hypotheses = hypotheses
             progress(len(batch), len(texts) * sum(len(part.ids) for part in batch) / total)
-        return [join(line, self.vocabulary, options.n_best) for line in lines]
+        return [join(line, self.vocabulary, options.n_best, options.details) for line in lines]
 
     def _read(self, text: str, split: bool) -> Line:
         """White space is kept as it stands, and not shown to the model, around a line and between its sentences."""

@@ -126,6 +126,14 @@ class ModelDirectory:
             )
         return dict(config)
 
+    def languages(self) -> tuple[str, str]:
+        """The codes of source and target. Raises UsageError where config.json does not tell them."""
+        config = self.read_config()
+        try:
+            return str(config["source"]), str(config["target"])
+        except KeyError as missing:
+            raise UsageError(f"{self.config_path}: has no {missing}, so it is damaged; restore it") from None
+
     def write_config(self, config: dict[str, Any]) -> None:
         replace_text(self.config_path, json.dumps({"format": FORMAT} | config, indent=2) + "\n")
 
@@ -172,9 +180,8 @@ class ModelDirectory:
 
     def read_heldout(self, split: str) -> tuple[list[str], list[str]] | None:
         """Raw source and target lines of `valid`, `test` or BEFORE, or None where there are none."""
-        config = self.read_config()
-        paths = [self.heldout / f"{split}.{config[side]}.gz" for side in ("source", "target")]
-        count = config["data"]["lines"].get(split, 0)
+        paths = [self.heldout / f"{split}.{language}.gz" for language in self.languages()]
+        count = self.read_config()["data"]["lines"].get(split, 0)
         if not count:
             return None
         source, target = (list(read_lines(path)) for path in paths)

@@ -37,7 +37,7 @@ def export(path: Path, quantization: str | None, reporter: Reporter) -> None:
         raise UsageError(f"--quantization {quantization}: must be int8; without the option weights stay fp32")
     directory = model_directory(path)
     heldout = directory.read_heldout("valid") or directory.read_heldout("test")
-    vocabulary, language = directory.read_vocabulary(), directory.read_config()["source"]
+    vocabulary, (language, _) = directory.read_vocabulary(), directory.languages()
     sha256 = directory.weights_sha256()  # before they are read: should training replace them, the export seems too old
     made_from = {"weights": sha256, "vocabulary": vocabulary.sha256, "precision": quantization or "fp32"}
     model = directory.read_model(directory.weights_path)

@@ -23,7 +23,7 @@ def load_translator(
     if batch_tokens is not None and batch_tokens < 1:
         raise UsageError(f"--batch-tokens {batch_tokens}: must be at least 1")
     directory = ModelDirectory.containing(path)
-    language = directory.read_config()["source"]  # first, for it tells best what is wrong
+    language, _ = directory.languages()  # first, for it tells best what is wrong
     vocabulary = directory.read_vocabulary()
     if engine == "torch":
         searching = _torch_engine(path, device, precision)

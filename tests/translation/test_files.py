@@ -146,7 +146,7 @@ def test_a_line_too_long_is_translated_in_parts(overfitted: Path, sources: list[
     """A line over 512 pieces gives one line with the translation of its end, and a warning names its number alone."""
     long = " ".join(sources)
     (tmp_path / "text").write_text(f"{sources[0]}\n\n{long}\n{sources[1]}\n", encoding="utf-8")
-    done = call("translate", tmp_path / "text", "-m", overfitted, "--beam", "1", "--quiet")
+    done = call("translate", tmp_path / "text", "-m", overfitted, "--beam", "1", "--no-split", "--quiet")
     found = done.stdout_bytes.decode().split("\n")[:-1]
     assert len(found) == 4
     assert len(found[2]) > 3 * len(found[0])

@@ -14,8 +14,6 @@ from torch.nn import functional as F
 
 from nmt.model.dropout import dropout
 
-KeysValues = tuple[Tensor, Tensor]  # each [B, H, S, K]
-
 
 def attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, causal: bool = False, p_dropout: float = 0.0
@@ -62,27 +60,26 @@ class MultiHeadAttention(nn.Module):
         nn.init.zeros_(self.in_bias)
         nn.init.zeros_(self.out.bias)
 
-    def project(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of the same states: [B, T, D] -> three of [B, H, T, K]."""
-        query, key, value = F.linear(states, self.in_weight, self.in_bias).chunk(3, -1)
-        return self._split(query), self._split(key), self._split(value)
+    def project(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries, and keys and values, of the same states: [B, T, D] -> [B, T, D] and [B, T, 2D]."""
+        d_model = states.size(-1)
+        query, keys_values = F.linear(states, self.in_weight, self.in_bias).split([d_model, 2 * d_model], -1)
+        return query, keys_values
 
     def project_query(self, states: Tensor) -> Tensor:
-        """Queries alone: [B, T, D] -> [B, H, T, K]."""
+        """Queries alone: [B, T, D] -> [B, T, D]."""
         d_model = states.size(-1)
-        return self._split(F.linear(states, self.in_weight[:d_model], self.in_bias[:d_model]))
+        return F.linear(states, self.in_weight[:d_model], self.in_bias[:d_model])
 
-    def project_memory(self, states: Tensor) -> KeysValues:
-        """Keys and values alone: [B, S, D] -> two of [B, H, S, K]."""
+    def project_memory(self, states: Tensor) -> Tensor:
+        """Keys and values alone: [B, S, D] -> [B, S, 2D]."""
         d_model = states.size(-1)
-        key, value = F.linear(states, self.in_weight[d_model:], self.in_bias[d_model:]).chunk(2, -1)
-        return self._split(key), self._split(value)
+        return F.linear(states, self.in_weight[d_model:], self.in_bias[d_model:])
 
-    def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, causal: bool = False
-    ) -> Tensor:
-        """Attend and project back: [B, H, T, K], [B, H, S, K] twice -> [B, T, D]."""
+    def forward(self, query: Tensor, keys_values: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+        """Attend and project back: [B, T, D] and [B, S, 2D] -> [B, T, D]."""
         p_dropout = self.p_dropout if self.training else 0.0
+        query, key, value = map(self._split, (query, *keys_values.chunk(2, -1)))
         if self.seen is None:
             mixed = attention(query, key, value, mask, causal, p_dropout)
         else:
@@ -104,6 +101,13 @@ class MultiHeadAttention(nn.Module):
         return states.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
 
+def kept(rows: Tensor, chosen: Tensor) -> Tensor:
+    """`rows[chosen]` of [B, ...], in the place of the first rows: those that stay where they are are not copied."""
+    moved = (chosen != torch.arange(len(chosen), device=chosen.device)).nonzero().flatten()
+    rows[moved] = rows[chosen[moved]]
+    return rows[: len(chosen)]
+
+
 class Cache:
     """Keys and values of the target positions decoded so far, for every layer of the decoder.
 
@@ -118,7 +122,7 @@ class Cache:
         self.length = 0  # positions of each hypothesis
         self.visible: Tensor | None = None  # what the positions being added may see: [B, 1, beam * T, columns]
         self._seen: Tensor | None = None  # what each hypothesis has seen, itself included: [B, beam, columns]
-        self._buffer: Tensor | None = None  # [layers, 2, B, H, capacity, K]
+        self._buffer: Tensor | None = None  # [B, layers, capacity, 2D]
 
     def extend(self, hypotheses: int, like: Tensor) -> None:
         """Begin the next T positions of so many hypotheses a sentence, side by side in `like` [B, beam * T, ...].
@@ -134,15 +138,14 @@ class Cache:
         self._seen = own[:, positions - 1 :: positions]
         self.length += positions
 
-    def update(self, layer: int, key: Tensor, value: Tensor) -> KeysValues:
-        """Add a layer's new keys and values [B, H, beam * T, K]; returns all of that layer's, [B, H, columns, K]."""
+    def update(self, layer: int, keys_values: Tensor) -> Tensor:
+        """Add a layer's new keys and values [B, beam * T, 2D]; returns all of that layer's, [B, columns, 2D]."""
         assert self._seen is not None, "extend comes first"
         end = self._seen.size(2)
-        start = end - key.size(2)
-        buffer = self._reserve(key, start, end)
-        buffer[layer, 0, :, :, start:end] = key
-        buffer[layer, 1, :, :, start:end] = value
-        return buffer[layer, 0, :, :, :end], buffer[layer, 1, :, :, :end]
+        start = end - keys_values.size(1)
+        buffer = self._reserve(keys_values, start, end)
+        buffer[:, layer, start:end] = keys_values
+        return buffer[:, layer, :end]
 
     def reorder(self, beams: Tensor) -> None:
         """Go on from these hypotheses of each sentence, [B, beam']; one may be taken more than once, or not at all."""
@@ -153,14 +156,13 @@ class Cache:
         """Go on with these sentences [B'] alone."""
         if self._seen is not None and self._buffer is not None:
             self._seen = self._seen.index_select(0, sentences)
-            self._buffer = self._buffer.index_select(2, sentences)
+            self._buffer = kept(self._buffer, sentences)
 
     def _reserve(self, like: Tensor, used: int, columns: int) -> Tensor:
-        if self._buffer is None or self._buffer.size(4) < columns:
-            sentences, heads, _, width = like.shape
+        if self._buffer is None or self._buffer.size(2) < columns:
             capacity = math.ceil(columns / self.BLOCK) * self.BLOCK
-            grown = like.new_empty(self.layers, 2, sentences, heads, capacity, width)
+            grown = like.new_empty(like.size(0), self.layers, capacity, like.size(2))
             if self._buffer is not None:
-                grown[:, :, :, :, :used] = self._buffer[:, :, :, :, :used]
+                grown[:, :, :used] = self._buffer[:, :, :used]
             self._buffer = grown
         return self._buffer

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from nmt.config import ModelConfig
 from nmt.ids import PAD
-from nmt.model.attention import Cache, KeysValues, MultiHeadAttention
+from nmt.model.attention import Cache, MultiHeadAttention, kept
 from nmt.model.dropout import Dropout, dropout
 
 
@@ -51,7 +51,10 @@ class Embedding(nn.Module):
         end, d_model = start + ids.size(1), self.weight.size(1)
         positions = self.positions  # once: another lane may replace it by one that is long enough for itself
         if end > positions.size(0):
-            self.positions = positions = sinusoids(2 * end, d_model).to(self.weight.device)
+            with torch.inference_mode(
+                False
+            ):  # a validation may be what comes here, and training goes on with the table
+                self.positions = positions = sinusoids(2 * end, d_model).to(self.weight.device)
         return self.dropout(F.embedding(ids, self.weight, padding_idx=PAD) * math.sqrt(d_model) + positions[start:end])
 
 
@@ -120,22 +123,22 @@ class DecoderLayer(nn.Module):
         self.feed_forward = FeedForward(config)
         self.add_norms = nn.ModuleList(AddNorm(config) for _ in range(3))
 
-    def forward(self, x: Tensor, memory: KeysValues, mask: Tensor, cache: Cache | None, layer: int) -> Tensor:
-        """[N, T, D], the source's keys and values [B, H, S, K] and which may be seen [B, 1, 1, S] -> [N, T, D].
+    def forward(self, x: Tensor, memory: Tensor, mask: Tensor, cache: Cache | None, layer: int) -> Tensor:
+        """[N, T, D], the source's keys and values [B, S, 2D] and which may be seen [B, 1, 1, S] -> [N, T, D].
 
         With a cache the hypotheses of a sentence stand side by side: [B, beam * T, D] -> [B, beam * T, D].
         """
 
         def attend(x: Tensor) -> Tensor:
-            query, key, value = self.self_attention.project(x)
+            query, keys_values = self.self_attention.project(x)
             if cache is None:
-                return self.self_attention(query, key, value, causal=True)
-            return self.self_attention(query, *cache.update(layer, key, value), cache.visible)
+                return self.self_attention(query, keys_values, causal=True)
+            return self.self_attention(query, cache.update(layer, keys_values), cache.visible)
 
         def attend_to_source(x: Tensor) -> Tensor:
             # [N, T, D] -> [B, beam * T, D]: all hypotheses of a sentence ask its one copy of keys and values.
-            query = self.cross_attention.project_query(x.reshape(memory[0].size(0), -1, x.size(-1)))
-            return self.cross_attention(query, *memory, mask).view_as(x)
+            query = self.cross_attention.project_query(x.reshape(memory.size(0), -1, x.size(-1)))
+            return self.cross_attention(query, memory, mask).view_as(x)
 
         x = self.add_norms[0](x, attend)
         x = self.add_norms[1](x, attend_to_source)
@@ -146,13 +149,13 @@ class DecoderLayer(nn.Module):
 class Memory:
     """What the decoder may know of the source: per decoder layer its keys and values, projected once a sentence."""
 
-    keys_values: list[KeysValues]  # each tensor [B, H, S, K]
+    keys_values: list[Tensor]  # each [B, S, 2D]
     mask: Tensor  # [B, 1, 1, S], True at real tokens
 
-    def keep(self, sentences: Tensor) -> "Memory":
-        """The memory of these sentences [B'] alone."""
-        kept = [(key.index_select(0, sentences), value.index_select(0, sentences)) for key, value in self.keys_values]
-        return Memory(kept, self.mask.index_select(0, sentences))
+    def keep(self, sentences: Tensor) -> None:
+        """Go on with these sentences [B'] alone."""
+        self.keys_values = [kept(keys_values, sentences) for keys_values in self.keys_values]
+        self.mask = kept(self.mask, sentences)
 
 
 class Transformer(nn.Module):

@@ -1,7 +1,8 @@
 """The PyTorch engine: the Transformer as beam search wants it, the encoder run once and the decoder once a token."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -14,15 +15,18 @@ from nmt.model.attention import Cache
 from nmt.model.transformer import Transformer, padded
 from nmt.translation.forced import force
 from nmt.translation.hypothesis import Batch, Hypothesis, SearchOptions
+from nmt.translation.packed import PackedLinear, can_pack, pack
 from nmt.translation.search import beam_search
+
+Output = Callable[[Tensor], Tensor]  # the output projection: states [N, D] -> logits [N, V]
 
 
 class TransformerSteps:
     """`Steps` of search.py for the model: memory and cache of one batch."""
 
-    def __init__(self, model: Transformer, source: Tensor) -> None:
+    def __init__(self, model: Transformer, output: Output, source: Tensor) -> None:
         """Runs the encoder over the source ids [B, S]."""
-        self.model = model
+        self.model, self.output = model, output
         self.memory = model.encode(source)
         self.cache = Cache(model.config.layers)
 
@@ -30,13 +34,13 @@ class TransformerSteps:
         """[N] ids -> [N, V] logits, in fp32 whatever the precision: in bf16 near ones would tie."""
         states = self.model.decode(tokens.unsqueeze(1), self.memory, self.cache).squeeze(1)
         with torch.autocast(states.device.type, enabled=False):
-            return F.linear(states.float(), self.model.embedding.weight)
+            return self.output(states.float())
 
     def reorder(self, beams: Tensor) -> None:
         self.cache.reorder(beams)
 
     def keep(self, sentences: Tensor) -> None:
-        self.memory = self.memory.keep(sentences)
+        self.memory.keep(sentences)
         self.cache.keep(sentences)
 
 
@@ -47,29 +51,38 @@ class TorchEngine:
         self.model, self.precision = model, precision
         self.device = model.embedding.weight.device
         self.lanes = Lanes(self.device)
+        self.output: Output = partial(F.linear, weight=model.embedding.weight)
+
+    def pack(self) -> None:
+        """Lay the model's matrices out for this device where that is faster. It can then be neither trained nor saved."""
+        if can_pack(self.device):
+            self.output = PackedLinear(self.model.embedding.weight)
+            pack(self.model, torch.bfloat16 if self.precision == "bf16" else torch.float32)
 
     def search_all(self, batches: Iterable[Batch], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
         """A batch that is alone has all threads to itself. The model is left in the mode it was in."""
         batches = list(batches)
         side_by_side = self.lanes.map if len(batches) > 1 else map
         training = self.model.training
-        self.model.eval()
+        if training:
+            self.model.eval()
         try:
             yield from side_by_side(lambda batch: self._search(batch, options), batches)
         finally:
-            self.model.train(training)
+            if training:
+                self.model.train()
 
     def search(self, sources: Batch, options: SearchOptions) -> list[list[Hypothesis]]:
         """The n-best hypotheses of each source, searched in one batch."""
         [found] = self.search_all([sources], options)
         return found
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def _search(self, sources: Batch, options: SearchOptions) -> list[list[Hypothesis]]:
         source = padded([[*ids, EOS] for ids in sources], self.device)
         limits = torch.tensor([len(ids) + options.extra for ids in sources], device=self.device)
         with autocast(self.device, self.precision):
-            found = beam_search(TransformerSteps(self.model, source), limits, options)
+            found = beam_search(TransformerSteps(self.model, self.output, source), limits, options)
             return self._force(sources, found) if options.details else found
 
     def _force(self, sources: Batch, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:

@@ -42,7 +42,9 @@ def _torch_engine(path: Path, device: str, precision: str) -> Engine:
 
     where = take_gpu(find_device(device))
     model = ModelDirectory.containing(path).read_model(path / WEIGHTS).to(where)
-    return TorchEngine(model, find_translation_precision(precision, where))
+    engine = TorchEngine(model, find_translation_precision(precision, where))
+    engine.pack()
+    return engine
 
 
 def changed(path: Path) -> list[int]:

@@ -22,6 +22,8 @@ from nmt.ids import BOS, EOS, FIRST_PIECE, PAD
 from nmt.translation.hypothesis import Hypothesis, SearchOptions, length_penalty
 
 NEVER = float("-inf")
+GROUP = 64  # tokens whose best one stands for them: see `_best`
+LEAVE = 8  # finished sentences leave when they are one in so many: what is left must close up
 
 
 class Steps(Protocol):
@@ -79,7 +81,8 @@ def beam_search(steps: Steps, limits: Tensor, options: SearchOptions) -> list[li
     device, beam, alpha = limits.device, options.beam, options.length_penalty
     longest = int(limits.max())
     results: list[list[Hypothesis]] = [[] for _ in range(len(limits))]
-    sentences = torch.arange(len(limits), device=device)  # those still searched
+    sentences = torch.arange(len(limits), device=device)  # those still held ...
+    searched = torch.ones_like(sentences, dtype=torch.bool)  # ... and which of them are not done
     bounds = torch.tensor([length_penalty(limit + 1, alpha) for limit in limits.tolist()], device=device)
     ended = _Ended(len(limits), options.n_best, longest, device)
     live_p = torch.zeros(len(limits), 1, device=device)  # log-probabilities [B, width]; width grows from 1 to beam
@@ -87,15 +90,14 @@ def beam_search(steps: Steps, limits: Tensor, options: SearchOptions) -> list[li
     tokens = torch.full((len(limits),), BOS, device=device)
     for length in range(1, longest + 2):  # of what ends at this step, EOS included
         logits = steps.step(tokens)
-        normaliser = logits.logsumexp(1, keepdim=True)
-        end_logits = logits[:, EOS : EOS + 1].clone()
-        logits[:, :FIRST_PIECE] = NEVER  # padding, unknown, BOS, EOS and the reserved ids
-        best_logits, best_tokens = logits.topk(min(beam, logits.size(1)), 1)
+        log_p = torch.log_softmax(logits, 1, out=logits)
         width = live_p.size(1)
+        end_p = live_p + log_p[:, EOS].view(-1, width) if length > 1 else torch.full_like(live_p, NEVER)
+        log_p[:, :FIRST_PIECE] = NEVER  # padding, unknown, BOS, EOS and the reserved ids
+        best_p, best_tokens = _best(log_p, beam)
 
         # What is among the best continuations, the likeliest of each hypothesis being enough to tell.
-        extended = (live_p.view(-1, 1) + best_logits - normaliser).view(len(live_p), -1)
-        end_p = live_p + (end_logits - normaliser).view(-1, width) if length > 1 else torch.full_like(live_p, NEVER)
+        extended = (live_p.view(-1, 1) + best_p).view(len(live_p), -1)
         ranked = torch.cat([extended, end_p], 1)
         is_likely = end_p >= ranked.topk(min(beam, ranked.size(1)), 1).values[:, -1:]
         scores = end_p / length_penalty(length, alpha)
@@ -115,19 +117,48 @@ def beam_search(steps: Steps, limits: Tensor, options: SearchOptions) -> list[li
         done = (worst >= live_p[:, 0] / bounds) | at_limit
         if beam == 1:
             done |= worst > NEVER
+        done &= searched
         if done.any():
             for i in done.nonzero().flatten().tolist():
                 results[int(sentences[i])] = ended.hypotheses(i, int(limits[i]))
-            if done.all():
+            searched &= ~done
+            count = int(searched.sum())
+            if not count:
                 break
-            going = (~done).nonzero().flatten()
-            steps.keep(going)
-            ended.keep(going)
-            sentences, limits, bounds = sentences[going], limits[going], bounds[going]
-            live_p, live_ids, tokens, parents = (x[going] for x in (live_p, live_ids, tokens, parents))
+            if LEAVE * (len(searched) - count) >= len(searched):
+                going = _closed_up(searched, count)
+                steps.keep(going)
+                ended.keep(going)
+                sentences, limits, bounds, searched = (x[going] for x in (sentences, limits, bounds, searched))
+                live_p, live_ids, tokens, parents = (x[going] for x in (live_p, live_ids, tokens, parents))
         if beam > 1:
             steps.reorder(parents)
             live_ids = live_ids.gather(1, parents.unsqueeze(2).expand(-1, -1, longest))
         live_ids[:, :, length - 1] = tokens
         tokens = tokens.flatten()
     return results
+
+
+def _closed_up(rows: Tensor, count: int) -> Tensor:
+    """The numbers of the `count` rows that are True, in an order in which as many as can be stay where they are."""
+    numbers = torch.arange(count, device=rows.device)
+    numbers[~rows[:count]] = count + rows[count:].nonzero().flatten()
+    return numbers
+
+
+def _best(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` greatest of each row of [N, V], or all of fewer, and where they are: two of [N, count].
+
+    As `topk`, but four times as fast for a vocabulary: none is in a group of which even the greatest is not among the
+    `count` greatest of all groups.
+    """
+    columns = torch.arange(scores.size(1), device=scores.device)
+    grouped, rest = columns.split([len(columns) // GROUP * GROUP, len(columns) % GROUP])
+    if len(grouped) <= count * GROUP:
+        return scores.topk(min(count, len(columns)), 1)
+    greatest = scores[:, : len(grouped)].unflatten(1, (-1, GROUP)).amax(2)
+    groups = greatest.topk(count, 1).indices
+    within = grouped.view(-1, GROUP)[groups].flatten(1)
+    candidates = torch.cat([within, rest.expand(len(scores), -1)], 1)
+    best, chosen = scores.gather(1, candidates).topk(count, 1)
+    return best, candidates.gather(1, chosen)

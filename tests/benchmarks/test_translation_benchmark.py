@@ -130,9 +130,10 @@ def test_peers_get_the_weights_of_the_model(tmp_path: Path) -> None:
     decoder: Any = model.decoder[0]
     encoder: Any = model.encoder[0]
     attention = decoder.cross_attention
-    for part, expected in zip("qkv", attention.project(state), strict=True):
+    query, keys_values = attention.project(state)
+    for part, expected in zip("qkv", (query, *keys_values.chunk(2, -1)), strict=True):
         weight, bias = (layers["decoder", "0", f"cross.{part}", kind] for kind in ("weight", "bias"))
-        torch.testing.assert_close(torch.nn.functional.linear(state, weight, bias), expected.transpose(1, 2).flatten(2))
+        torch.testing.assert_close(torch.nn.functional.linear(state, weight, bias), expected)
     assert layers["decoder", "0", "norm", "bias"].equal(decoder.add_norms[2].norm.bias)
     assert layers["encoder", "0", "norm", "bias"].equal(encoder.add_norms[1].norm.bias)
     assert translators.positions(workload).equal(sinusoids(contenders.LONGEST, model.config.d_model))

@@ -209,7 +209,7 @@ def measure(
 def speeds(translations: list[list[int]], rounds: list[float]) -> dict[str, Any]:
     tokens = sum(len(ids) + 1 for ids in translations)
     return {
-        "sentences": len(translations), "tokens": tokens, "seconds": rounds,
+        "sentences": len(translations), "tokens": tokens, "seconds": list(rounds),
         "sentences_per_second": median(len(translations) / seconds for seconds in rounds),
         "tokens_per_second": median(tokens / seconds for seconds in rounds),
     }  # fmt: skip

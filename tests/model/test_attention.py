@@ -70,21 +70,17 @@ def test_module_equals_torchs_own_multi_head_attention() -> None:
     )
     x, memory = torch.randn(2, 5, 16), torch.randn(2, 7, 16)
     expected, _ = theirs(x, memory, memory)
-    torch.testing.assert_close(
-        ours(ours.project_query(x), *ours.project_memory(memory)), expected, atol=1e-6, rtol=1e-5
-    )
+    torch.testing.assert_close(ours(ours.project_query(x), ours.project_memory(memory)), expected, atol=1e-6, rtol=1e-5)
 
 
 def test_cache_returns_all_that_was_added_across_its_blocks() -> None:
     steps = Cache.BLOCK + 3
-    keys, values = torch.randn(2, 3, 4, steps, 8), torch.randn(2, 3, 4, steps, 8)  # layer first
+    keys_values = torch.randn(2, 3, steps, 64)  # layer first
     cache = Cache(2)
     for t in range(steps):
         cache.extend(1, torch.empty(3, 1, 32))
         for layer in range(2):
-            key, value = cache.update(layer, keys[layer, :, :, t : t + 1], values[layer, :, :, t : t + 1])
-            assert torch.equal(key, keys[layer, :, :, : t + 1])
-            assert torch.equal(value, values[layer, :, :, : t + 1])
+            assert torch.equal(cache.update(layer, keys_values[layer, :, t : t + 1]), keys_values[layer, :, : t + 1])
     assert cache.length == steps
 
 
@@ -102,8 +98,7 @@ def test_cache_shows_each_hypothesis_itself_and_its_ancestors() -> None:
     ):
         width = len(copies[0])
         cache.extend(width, torch.empty(len(kept), width, 32))
-        keys = torch.randn(len(kept), 4, width, 8)
-        cache.update(0, keys, -keys)
+        cache.update(0, torch.randn(len(kept), width, 64))
         for held in copies:
             for number, columns in enumerate(held):
                 columns.append(added + number)

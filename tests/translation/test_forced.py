@@ -40,11 +40,12 @@ def test_attention_is_a_distribution_over_the_source() -> None:
 def test_watching_changes_nothing() -> None:
     """The states are the same, and the weights those of the queries and keys that went in."""
     attention = next(module for module in small_model(1).modules() if isinstance(module, MultiHeadAttention))
-    query, key, value = (torch.randn(2, 4, length, 8) for length in (3, 5, 5))
+    query, keys_values = torch.randn(2, 3, 32), torch.randn(2, 5, 64)
     mask = torch.ones(2, 1, 1, 5, dtype=torch.bool)
     mask[1, ..., 3:] = False
-    plain = attention(query, key, value, mask)
+    plain = attention(query, keys_values, mask)
     with attention.watched() as seen:
-        torch.testing.assert_close(attention(query, key, value, mask), plain, atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(attention(query, keys_values, mask), plain, atol=1e-6, rtol=1e-5)
     [weights] = seen
-    assert torch.equal(weights, attention_weights(query, key, mask))
+    queries, keys = (states.unflatten(-1, (4, 8)).transpose(1, 2) for states in (query, keys_values[..., :32]))
+    assert torch.equal(weights, attention_weights(queries, keys, mask))

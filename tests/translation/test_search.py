@@ -11,11 +11,11 @@ from torch.nn import functional as F
 
 from nmt.config import ModelConfig
 from nmt.ids import BOS, EOS, FIRST_PIECE, PAD
-from nmt.model.attention import KeysValues, MultiHeadAttention
+from nmt.model.attention import MultiHeadAttention
 from nmt.model.transformer import Transformer
 from nmt.translation.engine import TorchEngine, TransformerSteps
 from nmt.translation.hypothesis import Hypothesis, SearchOptions, length_penalty
-from nmt.translation.search import beam_search
+from nmt.translation.search import _best, beam_search
 
 WORDS = 3  # pieces of the toy models beside the special ids
 SIZE = FIRST_PIECE + WORDS
@@ -164,12 +164,12 @@ class UncachedSteps(TransformerSteps):
 
     def step(self, tokens: Tensor) -> Tensor:
         self.prefix = tokens[:, None] if self.prefix is None else torch.cat([self.prefix, tokens[:, None]], 1)
-        return F.linear(self.model.decode(self.prefix, self.memory)[:, -1], self.model.embedding.weight)
+        return self.output(self.model.decode(self.prefix, self.memory)[:, -1])
 
     def keep(self, sentences: Tensor) -> None:
         assert self.prefix is not None
         self.prefix = self.prefix.unflatten(0, (self.memory.mask.size(0), -1))[sentences].flatten(0, 1)
-        self.memory = self.memory.keep(sentences)
+        self.memory.keep(sentences)
 
     def reorder(self, beams: Tensor) -> None:
         assert self.prefix is not None
@@ -193,7 +193,8 @@ def test_cache_changes_no_token_and_scores_are_the_models_own(seed: int, beam: i
     options = SearchOptions(beam=beam, n_best=min(beam, 2), extra=12)
     found = TorchEngine(model).search(sources, options)
     padded = torch.nn.utils.rnn.pad_sequence([torch.tensor([*s, EOS]) for s in sources], batch_first=True)
-    uncached = beam_search(UncachedSteps(model, padded), torch.tensor([len(s) + 12 for s in sources]), options)
+    steps = UncachedSteps(model, lambda states: F.linear(states, model.embedding.weight), padded)
+    uncached = beam_search(steps, torch.tensor([len(s) + 12 for s in sources]), options)
     assert [[h.ids for h in best] for best in found] == [[h.ids for h in best] for best in uncached]
     assert len({len(best[0].ids) for best in found}) > 1, "the sentences should end at different steps"
     for source, best in zip(sources, found, strict=True):
@@ -202,6 +203,18 @@ def test_cache_changes_no_token_and_scores_are_the_models_own(seed: int, beam: i
             assert math.isclose(hypothesis.log_probability, forced, abs_tol=1e-4)
             penalty = ((5 + len(hypothesis.ids) + 1) / 6) ** 0.6
             assert math.isclose(hypothesis.score, forced / penalty, abs_tol=1e-4)
+
+
+@pytest.mark.parametrize(("tokens", "count"), [(3, 4), (64, 1), (500, 1), (500, 4), (640, 4), (4_011, 8)])
+def test_the_best_of_a_vocabulary_are_those_of_all(tokens: int, count: int) -> None:
+    """To look at groups first changes nothing: where they come out even, in the rest, where most is -inf."""
+    scores = torch.randn(50, tokens)
+    scores[:10, : tokens - 2] = float("-inf")
+    scores[10:20, -1] = 9
+    best, places = _best(scores, count)
+    assert torch.equal(best, scores.topk(min(count, tokens), 1).values)
+    assert torch.equal(scores.gather(1, places), best)
+    assert all(len(set(row)) == len(row) for row in places.tolist())
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -297,7 +310,7 @@ def test_encoder_runs_once_and_decoder_once_a_token(beam: int, monkeypatch: pyte
     model.decoder[0].register_forward_hook(lambda _layer, inputs, _output: positions.append(inputs[0].size(1)))
     project = MultiHeadAttention.project_memory
 
-    def counted(attention: MultiHeadAttention, states: Tensor) -> KeysValues:
+    def counted(attention: MultiHeadAttention, states: Tensor) -> Tensor:
         calls.update(["project_memory"])
         return project(attention, states)
 
@@ -315,3 +328,13 @@ def test_search_leaves_the_model_in_its_mode() -> None:
     model = small_model(0).train()
     TorchEngine(model).search([[20]], SearchOptions(extra=2))
     assert model.training
+
+
+def test_training_goes_on_after_a_long_search() -> None:
+    """The table of positions that a search made longer serves training too."""
+    model = small_model(0).train()
+    source = [20] * (model.embedding.positions.size(0) + 10)
+    TorchEngine(model).search([source], SearchOptions(beam=1, extra=2 - len(source)))
+    ids = torch.tensor([source])
+    model.decode(ids, model.encode(ids)).sum().backward()
+    assert not model.embedding.positions.is_inference()

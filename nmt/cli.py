@@ -15,8 +15,8 @@ import typer
 
 from nmt import __version__
 from nmt.config import PRESETS, ModelConfig, TrainingConfig
-from nmt.errors import NmtError
-from nmt.reporting import Reporter
+from nmt.errors import NmtError, UsageError
+from nmt.reporting import Reporter, one_voice
 from nmt.translation.hypothesis import SearchOptions
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -164,17 +164,21 @@ def translate(
     quiet: Quiet = False,
 ) -> None:
     """Translate text, line by line."""
-    with faults_reported():
+    reporter = Reporter(quiet)
+    # Processes of a machine read the same files with the same options: what is wrong with these, one of them tells.
+    with faults_reported(), one_voice(reporter, lambda error: isinstance(error, UsageError)):
         from nmt.translation import files, loading
         from nmt.translation.output import output_format
         from nmt.translation.translator import search_options
 
         options = search_options(beam, length_penalty, 1 if n_best is None else n_best, details)
         write = output_format(form, n_best, details)
+        if details and engine == "ctranslate2":
+            raise UsageError("--details: CTranslate2 does not tell them; use --engine torch")
         asked = model, device or "auto", precision or "auto", batch_tokens, engine
         job = *asked, loading.changed(model), options, no_split, form, n_best
         load = partial(loading.load_translator, *asked)
-        files.translate(load, file, output, options, not no_split, write, job, Reporter(quiet))
+        files.translate(load, file, output, options, not no_split, write, job, reporter)
 
 
 @app.command()

@@ -49,6 +49,11 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager[Non
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Whether it is that of a GPU without memory left, or PyTorch's for a CPU, which is of no kind of its own."""
+    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
+
+
 def name(device: torch.device) -> str:
     """Of the kind of device, as CUDA has it; a CPU is a CPU."""
     return "CPU" if device.type == "cpu" else torch.cuda.get_device_name(device)

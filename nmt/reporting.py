@@ -1,11 +1,16 @@
 """What a person reads while nmt works: on stderr always, so that stdout carries results alone."""
 
+import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from nmt.errors import NmtError
 
 
 class Reporter:
@@ -52,6 +57,24 @@ class Reporter:
     def _print(self, text: str) -> None:
         if sys.stderr is not None and not self.muted:
             self.console.print(text, markup=False)
+
+
+@contextmanager
+def one_voice(reporter: Reporter, alike: Callable[[NmtError], bool]) -> Iterator[None]:
+    """Under torchrun, let rank 0 speak for all: another rank only tells of a failure that is its own.
+
+    `alike` says whether an error is one that all ranks of a machine have: the first of them tells it.
+    """
+    rank = os.environ["RANK"] if "TORCHELASTIC_RUN_ID" in os.environ else "0"
+    if rank != "0":
+        reporter.mute()
+    try:
+        yield
+    except NmtError as error:
+        if rank != "0":
+            told = error.everywhere or (alike(error) and os.environ.get("LOCAL_RANK") != "0")
+            error.args = ("" if told else f"rank {rank}: {error}",)
+        raise
 
 
 def duration(seconds: float) -> str:

@@ -27,7 +27,7 @@ from nmt.errors import NmtError, UsageError
 from nmt.lines import is_blank
 from nmt.model.transformer import Transformer
 from nmt.model_directory import ModelDirectory
-from nmt.reporting import Reporter, duration, table
+from nmt.reporting import Reporter, duration, one_voice, table
 from nmt.session import Session, write_average
 from nmt.settings import Request, Settings, Settler, Text, check, describe_data
 from nmt.training import checkpoint
@@ -53,7 +53,8 @@ class Interrupted(NmtError):
 def train(path: Path, request: Request, reporter: Reporter) -> None:
     """Train into the model directory, or go on with the run that is there. Raises NmtError and UsageError."""
     started = time.perf_counter()
-    with _one_voice(reporter):
+    # Before the ranks have met, those of a machine all fail alike.
+    with one_voice(reporter, lambda _: not dist.is_initialized()):
         candidates, config = check(request)
         directory = ModelDirectory(path)
         with (
@@ -69,22 +70,6 @@ def train(path: Path, request: Request, reporter: Reporter) -> None:
 
             settings = ranks.share(settle)
             _Run(directory, settings, ranks, reporter).go_on(corpus, cache, started)
-
-
-@contextmanager
-def _one_voice(reporter: Reporter) -> Iterator[None]:
-    """Let rank 0 speak for all: another rank only tells of a failure that is its own."""
-    rank = os.environ.get("RANK", "0")
-    if rank != "0":
-        reporter.mute()
-    try:
-        yield
-    except NmtError as error:
-        if rank != "0":
-            # Before the ranks have met, those of a machine all fail alike.
-            settled = error.everywhere or (not dist.is_initialized() and os.environ.get("LOCAL_RANK") != "0")
-            error.args = ("" if settled else f"rank {rank}: {error}",)
-        raise
 
 
 class _Run:

@@ -117,6 +117,7 @@ def test_wrong_usage_exits_with_2(arguments: list[str]) -> None:
         (["translate", "--format", "xml"], "--format xml"),
         (["translate", "--details"], "--format json"),
         (["translate", "-m", "nowhere", "--engine", "ctranslate2"], "nowhere"),
+        (["translate", "-m", "nowhere", "--engine", "ctranslate2", "--details", "--format", "json"], "--details"),
         (["export", "-m", "nowhere"], "nowhere"),
         (["export", "--quantization", "int4"], "--quantization int4"),
         (["score", "none.txt", "-r", "none.ref"], "none.ref"),

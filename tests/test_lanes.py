@@ -2,14 +2,18 @@
 
 import threading
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import pytest
 import torch
 
 from nmt.lanes import Lanes
+from nmt.translation.engine import TorchEngine
+from nmt.translation.hypothesis import SearchOptions
 from tests.conftest import Nmt, write_corpus
 from tests.test_training_runs import Pairs, outcome, recipe
+from tests.translation.test_search import sentences, small_model
 
 CPU = torch.device("cpu")
 
@@ -25,6 +29,28 @@ def threads() -> list[str]:
     """What PyTorch, OpenMP and MKL may use, each by its own account."""
     counts = torch.__config__.parallel_info().splitlines()
     return [line.strip() for line in counts if "get_num_threads" in line or "get_max_threads" in line]
+
+
+@pytest.mark.usefixtures("_two_threads")
+@pytest.mark.parametrize("details", [False, True])
+def test_batches_side_by_side_are_searched_as_one_by_one(details: bool) -> None:
+    """In their order, with the same translations and what the model says of them, the matrices packed and the mode kept."""
+    model = small_model(1)
+    batches = [sentences(seed, count=4) for seed in range(12)]
+    options = SearchOptions(extra=8, details=details)
+    engine = TorchEngine(model)
+    expected = [engine.search(batch, options) for batch in batches]
+    assert engine.lanes.count == 2
+    engine.pack()
+    for one, other in zip(chain(*engine.search_all(batches, options)), chain(*expected), strict=True):
+        assert [h.ids for h in one] == [h.ids for h in other]
+        assert one[0].log_probability == pytest.approx(other[0].log_probability, abs=1e-4)
+        if details:
+            assert one[0].forced is not None
+            assert other[0].forced is not None
+            assert one[0].forced.log_probabilities == pytest.approx(other[0].forced.log_probabilities, abs=1e-4)
+            assert one[0].forced.attention == pytest.approx(other[0].forced.attention, abs=1e-4)
+    assert not model.training
 
 
 @pytest.mark.usefixtures("_two_threads")

@@ -5,7 +5,7 @@ target to target (the future masked), target to source (padding masked).
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -101,11 +101,12 @@ class MultiHeadAttention(nn.Module):
         return states.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
 
-def kept(rows: Tensor, chosen: Tensor) -> Tensor:
-    """`rows[chosen]` of [B, ...], in the place of the first rows: those that stay where they are are not copied."""
-    moved = (chosen != torch.arange(len(chosen), device=chosen.device)).nonzero().flatten()
-    rows[moved] = rows[chosen[moved]]
-    return rows[: len(chosen)]
+def close_up(tensors: Sequence[Tensor], rows: Tensor) -> list[Tensor]:
+    """`tensor[rows]` of each [B, ...], in the place of its first rows: what stays where it is is not copied."""
+    moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero().flatten()
+    for tensor in tensors:
+        tensor[moved] = tensor[rows[moved]]
+    return [tensor[: len(rows)] for tensor in tensors]
 
 
 class Cache:
@@ -156,7 +157,7 @@ class Cache:
         """Go on with these sentences [B'] alone."""
         if self._seen is not None and self._buffer is not None:
             self._seen = self._seen.index_select(0, sentences)
-            self._buffer = kept(self._buffer, sentences)
+            [self._buffer] = close_up([self._buffer], sentences)
 
     def _reserve(self, like: Tensor, used: int, columns: int) -> Tensor:
         if self._buffer is None or self._buffer.size(2) < columns:

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from nmt.config import ModelConfig
 from nmt.ids import PAD
-from nmt.model.attention import Cache, MultiHeadAttention, kept
+from nmt.model.attention import Cache, MultiHeadAttention, close_up
 from nmt.model.dropout import Dropout, dropout
 
 
@@ -154,8 +154,7 @@ class Memory:
 
     def keep(self, sentences: Tensor) -> None:
         """Go on with these sentences [B'] alone."""
-        self.keys_values = [kept(keys_values, sentences) for keys_values in self.keys_values]
-        self.mask = kept(self.mask, sentences)
+        *self.keys_values, self.mask = close_up([*self.keys_values, self.mask], sentences)
 
 
 class Transformer(nn.Module):

@@ -8,7 +8,7 @@ from nmt.data.vocabulary import Vocabulary
 
 
 def align(
-    attention: Sequence[Sequence[float]], source: Sequence[int], target: Sequence[int], vocabulary: Vocabulary
+    attention: np.ndarray, source: Sequence[int], target: Sequence[int], vocabulary: Vocabulary
 ) -> list[tuple[int, int]]:
     """(source word, target word) for each target word: the source word that its pieces looked at most.
 
@@ -18,7 +18,7 @@ def align(
     rows, columns = words(source, vocabulary), words(target, vocabulary)
     if not rows or not columns:
         return []
-    weights = np.asarray(attention)[: len(target), : len(source)]
+    weights = attention[: len(target), : len(source)]
     by_source = np.stack([weights[:, of_word].sum(1) for of_word in rows], 1)
     return [(int(by_source[of_word].sum(0).argmax()), number) for number, of_word in enumerate(columns)]
 

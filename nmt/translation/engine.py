@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt.devices import autocast
+from nmt.devices import autocast, is_out_of_memory
+from nmt.errors import NmtError
 from nmt.ids import EOS
 from nmt.lanes import Lanes
 from nmt.model.attention import Cache
@@ -55,14 +56,16 @@ class TorchEngine:
 
     def pack(self) -> None:
         """Lay the model's matrices out for this device where that is faster. It can then be neither trained nor saved."""
-        if can_pack(self.device):
+        dtype = torch.bfloat16 if self.precision == "bf16" else torch.float32
+        if can_pack(self.device, dtype):
             self.output = PackedLinear(self.model.embedding.weight)
-            pack(self.model, torch.bfloat16 if self.precision == "bf16" else torch.float32)
+            pack(self.model, dtype)
 
     def search_all(self, batches: Iterable[Batch], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
         """A batch that is alone has all threads to itself. The model is left in the mode it was in."""
         batches = list(batches)
-        side_by_side = self.lanes.map if len(batches) > 1 else map
+        # Details are read off the model's modules, which the lanes share.
+        side_by_side = self.lanes.map if len(batches) > 1 and not options.details else map
         training = self.model.training
         if training:
             self.model.eval()
@@ -77,8 +80,25 @@ class TorchEngine:
         [found] = self.search_all([sources], options)
         return found
 
-    @torch.inference_mode()
     def _search(self, sources: Batch, options: SearchOptions) -> list[list[Hypothesis]]:
+        """In two halves where the memory does not suffice for all at once."""
+        try:
+            return self._search_at_once(sources, options)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            if len(sources) == 1:
+                raise NmtError(
+                    f"out of memory with one sentence of {len(sources[0]):,} pieces; a smaller --beam needs less"
+                ) from None
+        # Here, and not above: until it is handled, the error holds what was computed so far.
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        half = len(sources) // 2
+        return self._search(sources[:half], options) + self._search(sources[half:], options)
+
+    @torch.inference_mode()
+    def _search_at_once(self, sources: Batch, options: SearchOptions) -> list[list[Hypothesis]]:
         source = padded([[*ids, EOS] for ids in sources], self.device)
         limits = torch.tensor([len(ids) + options.extra for ids in sources], device=self.device)
         with autocast(self.device, self.precision):

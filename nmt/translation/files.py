@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from nmt import __version__
 from nmt.errors import NmtError, UsageError
 from nmt.lines import decode_lines, read_lines, standard_input, standard_output
 from nmt.reporting import Reporter, duration
 from nmt.translation.hypothesis import SearchOptions
 from nmt.translation.joining import FLAGS
 from nmt.translation.output import Format
-from nmt.translation.parts import Part, Parts, process
+from nmt.translation.parts import Part, Parts, process, writable
 from nmt.translation.translator import WINDOW_CHARACTERS, WINDOW_LINES, Progress, Translator, untold, windows
 
 PATIENCE = 0.05  # seconds without a further line after which a pipe is answered
@@ -41,20 +42,17 @@ def translate(
     Raises UsageError, NmtError.
     """
     rank, processes = process()
-    if rank:
-        reporter.mute()
-    try:
-        path, streamed = _input(file, output)
-        to_file = output is not None and (output.is_file() or not output.exists())
-        if processes > 1 and (streamed or not to_file):
-            raise UsageError("torchrun: the processes share a file and write a file; name FILE and --output")
-        # Every line is read before the first is written: no half translations.
-        sizes = [] if streamed else [len(window) for window in windows(read_lines(path))]
-        translator = load()
-    except UsageError as error:
-        if rank:
-            error.args = ("",)  # the first process tells it
-        raise
+    path, streamed = _input(file, output)
+    to_file = output is not None and (output.is_file() or not output.exists())
+    if processes > 1 and (streamed or not to_file):
+        raise UsageError("torchrun: the processes share a file and write a file; name FILE and --output")
+    # Every line is read before the first is written: no half translations.
+    sizes = [] if streamed else [len(window) for window in windows(read_lines(path))]
+    parts = None
+    if output is not None and to_file and not streamed:
+        # Another version may translate otherwise, and other windows are other parts.
+        parts = Parts(output, path, (__version__, WINDOW_LINES, WINDOW_CHARACTERS, *job))
+    translator = load()
 
     def work(group: list[str], first: int, progress: Progress) -> Part:
         lines: list[str] = []
@@ -72,27 +70,28 @@ def translate(
         groups = _arriving(_own(standard_input()) if file == "-" else path.open("rb"), file)
         with _open_output(output) as out:
             flagged = _put(out, _each(groups, work, untold))
-    elif output is None or not to_file:
+    elif parts is None:
         with _open_output(output) as out, _speed(reporter, sum(sizes), not out.isatty()) as progress:
             flagged = _put(out, _each(windows(read_lines(path)), work, progress), sum(sizes), file)
     else:
-        parts = Parts(output, path, job)
-        with _kept(parts, output, len(sizes), reporter):
-            mine = [number for number in range(rank, len(sizes), processes) if number not in parts]
+        mine = [number for number in range(rank, len(sizes), processes) if number not in parts]
+        if rank and not mine:
+            parts.sign_off()
+            return
+        with _kept(parts, len(sizes), reporter):
             with _speed(reporter, sum(sizes[number] for number in mine), True) as progress:
                 first = 1
                 for number, group in enumerate(windows(read_lines(path))):
                     if number in mine:
                         parts.put(number, work(group, first, progress))
                     first += len(group)
-                if first - 1 != sum(
-                    sizes
-                ):  # a part would be waited for that nobody makes; and those made are of no use
-                    parts.discard()
+                if first - 1 != sum(sizes) and rank == 0:
+                    parts.discard()  # of no use: the file that they are of is no more
                 _refuse_change(file, sum(sizes), first - 1)
             if rank:
-                parts.leave()  # where it had nothing to do, the first process may have finished without it
+                parts.sign_off()
                 return
+            parts.wait(len(sizes))
             with _open_output(output) as out:
                 flagged = _put(out, map(parts.get, range(len(sizes))), sum(sizes), file)
             parts.discard()
@@ -147,12 +146,9 @@ def _refuse_change(file: str, count: int, number: int) -> None:
 
 
 @contextmanager
-def _kept(parts: Parts, output: Path, count: int, reporter: Reporter) -> Iterator[None]:
+def _kept(parts: Parts, count: int, reporter: Reporter) -> Iterator[None]:
     """The folder of the parts, which stays where the end comes before they are put together."""
-    try:
-        parts.open()
-    except OSError as error:
-        raise UsageError(f"--output {output}: {error.strerror}; name a file that can be written") from None
+    parts.open()
     if done := sum(number in parts for number in range(count)):
         reporter.say(f"going on: {done:,} of {count:,} parts were done before")
     try:
@@ -197,10 +193,8 @@ def _open_output(path: Path | None) -> Iterator[IO[bytes]]:
         return
     plain = path.is_file() or not path.exists()
     part = path.with_name(f"{path.name}.{os.getpid()}.part") if plain else path
-    try:
+    with writable(path):
         out = part.open("xb" if plain else "wb")
-    except OSError as error:
-        raise UsageError(f"--output {path}: {error.strerror}; name a file that can be written") from None
     try:
         with out:
             yield out

@@ -22,10 +22,13 @@ def force(model: Transformer, sources: Batch, targets: Batch) -> list[Forced]:
         states = model.decode(padded([[BOS, *target] for target in targets], device), memory)
     outputs = padded([[*target, EOS] for target in targets], device)
     with torch.autocast(device.type, enabled=False):
-        log_p = F.linear(states.float(), model.embedding.weight).log_softmax(-1)
-    each = log_p.gather(2, outputs.unsqueeze(2)).squeeze(2)
+        log_p = [  # one by one: all at once would be as many logits as a whole search has
+            F.linear(state, model.embedding.weight).log_softmax(-1).gather(1, output.unsqueeze(1)).squeeze(1)
+            for state, output in zip(states.float(), outputs, strict=True)
+        ]
     [weights] = seen
+    attention = weights.float().mean(1).cpu().numpy()
     return [
-        Forced(row[: len(target) + 1].tolist(), rows[: len(target) + 1, : len(source) + 1].tolist())
-        for row, rows, source, target in zip(each, weights.float().mean(1), sources, targets, strict=True)
+        Forced(row[: len(target) + 1].tolist(), rows[: len(target) + 1, : len(source) + 1].copy())
+        for row, rows, source, target in zip(log_p, attention, sources, targets, strict=True)
     ]

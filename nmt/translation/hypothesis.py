@@ -2,7 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,7 @@ class Forced:
     """What the model says of one translation of T pieces of a source of S pieces."""
 
     log_probabilities: list[float]  # natural logarithms: of each piece, and of EOS at last
-    attention: list[list[float]]  # [T + 1, S + 1]: how much each piece, EOS at last, looked at each of the source's
+    attention: "np.ndarray"  # [T + 1, S + 1]: how much each piece, EOS at last, looked at each of the source's
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,16 @@ from nmt.model.attention import MultiHeadAttention
 from nmt.model.transformer import Transformer
 
 # PyTorch's compiler puts them into what it makes for a CPU. They have no public name; without them nothing is packed.
-LAY_OUT, MULTIPLY = "_reorder_linear_weight", "_linear_pointwise"
+LAY_OUT, MULTIPLY, HAS_BF16 = "_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported"
 
 
-def can_pack(device: torch.device) -> bool:
-    """Whether this PyTorch has such products, and the device is a CPU."""
-    has = torch.backends.mkldnn.is_available() and all(hasattr(torch.ops.mkldnn, name) for name in (LAY_OUT, MULTIPLY))
-    return device.type == "cpu" and has
+def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether the device is a CPU for which this PyTorch has such products."""
+    if device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return False
+    names = (LAY_OUT, MULTIPLY, HAS_BF16)
+    there = all(hasattr(torch.ops.mkldnn, name) for name in names)
+    return there and (dtype != torch.bfloat16 or bool(getattr(torch.ops.mkldnn, HAS_BF16)()))
 
 
 class PackedLinear(nn.Module):
@@ -42,7 +45,8 @@ class PackedAttention(MultiHeadAttention):
 
     def __init__(self, attention: MultiHeadAttention, to_itself: bool, dtype: torch.dtype) -> None:
         d_model = attention.out.in_features
-        super().__init__(d_model, attention.heads, 0.0)
+        with torch.device("meta"):  # no matrices but those that follow
+            super().__init__(d_model, attention.heads, 0.0)
         del self.in_weight, self.in_bias
         parts = [slice(None)] if to_itself else [slice(d_model), slice(d_model, None)]
         self.parts = nn.ModuleList(
@@ -66,7 +70,8 @@ class PackedAttention(MultiHeadAttention):
 
 def pack(model: Transformer, dtype: torch.dtype) -> None:
     """Put such products in place of the model's own, for good: it can be neither trained nor saved any more."""
-    for parent in list(model.modules()):
+    own = [module for module in model.modules() if not isinstance(module, MultiHeadAttention)]
+    for parent in own:
         for name, module in list(parent.named_children()):
             if isinstance(module, MultiHeadAttention):
                 setattr(parent, name, PackedAttention(module, name == "self_attention", dtype))

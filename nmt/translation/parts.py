@@ -1,7 +1,10 @@
 """A file translated in parts: shared out over the processes that torchrun starts, and gone on with after a sudden end.
 
-A part is a window of lines, and a small file beside the output when it is done. Each process makes every so-manieth; the first
-one puts them together in order.
+A part is a window of lines, and a small file beside the output when it is done. Of n processes each makes every n-th, and then
+signs off with an empty file; the first one waits for that, and puts the parts together in order.
+
+Files are all that the processes know of each other. On several machines the folder of the output has to be a shared one: of a
+process that signs off elsewhere nothing can be seen, and the first one waits for it until torchrun is ended.
 """
 
 import hashlib
@@ -10,14 +13,16 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from nmt.errors import NmtError, UsageError
 from nmt.lines import replace_text
 
-DIGITS = 16  # of the digest in the folder's name
-POLL = 0.1  # seconds between two looks at whether another process has made a part
+DIGITS = 16  # of the digests in the names
+POLL = 0.1  # seconds between two looks at whether another process has signed off
+RUN = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")  # tell one start of all processes from another
 
 Part = tuple[list[str], dict[str, list[int]]]  # what is written of its lines, and which line numbers have which flags
 
@@ -37,38 +42,79 @@ class Parts:
         with file.open("rb") as text:
             digest = hashlib.file_digest(text, "sha256")
         digest.update(repr(job).encode())
+        run = hashlib.sha256(repr([os.environ.get(name) for name in RUN]).encode())
         self.output = output
         self.folder = output.with_name(f"{output.name}.{digest.hexdigest()[:DIGITS]}.parts")
+        self.signature = f"{output.name}.{run.hexdigest()[:DIGITS]}.rank"
+        self.rank, self.processes = process()
+        if self.rank:
+            with suppress(OSError):  # left by a run that was ended: on several machines runs may have one id
+                self._signed(self.rank).unlink()
 
     def __contains__(self, number: int) -> bool:
         return self._path(number).exists()
 
     def open(self) -> None:
-        """Make the folder. Raises OSError where that cannot be."""
-        self.folder.mkdir(exist_ok=True)
+        """Make the folder. Raises UsageError where that cannot be."""
+        with writable(self.output):
+            self.folder.mkdir(exist_ok=True)
 
     def put(self, number: int, part: Part) -> None:
         replace_text(self._path(number), json.dumps(part, ensure_ascii=False))
 
     def get(self, number: int) -> Part:
-        """A part; where another process is to make it, wait until it has: torchrun ends us if that one fails."""
-        while number not in self:
-            time.sleep(POLL)
         lines, flagged = json.loads(self._path(number).read_text(encoding="utf-8"))
         return lines, flagged
 
+    def sign_off(self) -> None:
+        """This process has made its parts, and touches nothing from here on. Raises UsageError where it cannot say so."""
+        with writable(self.output):
+            self._signed(self.rank).touch()
+
+    def wait(self, count: int) -> None:
+        """Return once all other processes have signed off, and all `count` parts are there: torchrun ends us if one fails.
+
+        Raises NmtError where a process has signed off without its parts: those that it made are of something else.
+        """
+        for rank in range(1, self.processes):
+            while not self._signed(rank).exists():
+                time.sleep(POLL)
+            # Asked for one name, a network's file system may answer what it knew before.
+            there = os.listdir(self.folder)
+            if not {self._path(number).name for number in range(rank, count, self.processes)}.issubset(there):
+                raise NmtError(
+                    f"--output {self.output}: rank {rank} has translated another text, or with other weights; see that all "
+                    "processes find the same ones, and that nothing changes them meanwhile"
+                )
+
     def discard(self) -> None:
-        """All is put together: delete the parts, and what is left of other translations into the same file."""
-        name = re.compile(re.escape(self.output.name) + rf"\.[0-9a-f]{{{DIGITS}}}\.parts")
-        for folder in self.folder.parent.iterdir():
-            if name.fullmatch(folder.name):
-                shutil.rmtree(folder, ignore_errors=True)
+        """Delete the parts and signatures, and what is left of other translations into the same file."""
+        name = re.compile(re.escape(self.output.name) + rf"\.[0-9a-f]{{{DIGITS}}}\.(parts|rank\d+)")
+        for path in self.folder.parent.iterdir():
+            if name.fullmatch(path.name):
+                if path.suffix == ".parts":
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)
 
     def leave(self) -> int:
         """The end came early: returns how many parts are there to go on from; where none is, nothing is left behind."""
-        with suppress(OSError):  # it holds something, or is not there
-            self.folder.rmdir()
+        if self.rank == 0:  # others would take the folder from under those that still need it
+            with suppress(OSError):  # it holds something, or is not there
+                self.folder.rmdir()
         return len(list(self.folder.glob("*.json")))
 
     def _path(self, number: int) -> Path:
         return self.folder / f"{number:06d}.json"
+
+    def _signed(self, rank: int) -> Path:
+        return self.output.with_name(f"{self.signature}{rank}")
+
+
+@contextmanager
+def writable(output: Path) -> Iterator[None]:
+    """Raises UsageError for an OSError of what is opened at or beside the output."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"--output {output}: {error.strerror}; name a file that can be written") from None

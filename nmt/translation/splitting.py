@@ -20,7 +20,12 @@ def sentences(line: str, language: str) -> list[str]:
 
     # One space for each white space: sentencex 1.0.32 panics where a no-break space stands between a letter and a full stop.
     plain = re.sub(r"\s", " ", line)
-    found = sentencex.segment(re.split("[-_]", language.lower())[0], plain)
+    try:
+        found = sentencex.segment(re.split("[-_]", language.lower())[0], plain)
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # of Rust, which derives it from no Exception, and exports no name
+            raise
+        return [line]
     if "".join(found) != plain:
         return [line]  # not what it promises
     ends = accumulate(map(len, found), initial=0)

@@ -74,7 +74,9 @@ def test_translation_benchmark_in_miniature(tmp_path: Path, capsys: pytest.Captu
             assert row["equal"] == 1
     assert [row["sentences"] for row in facts["batch_sizes"]] == [8] * 4
     assert facts["batch_sizes"][0]["ratio"] == 1
+    assert [(row["contender"], row.get("same", 1)) for row in facts["same"]] == [(name, 1) for name in translation.OURS]
     printed = capsys.readouterr().out
+    assert "| the same text |" in printed
     assert all(printed.count(f"| {name} ") >= 4 for name in names)
 
 
@@ -104,6 +106,24 @@ def test_lost_contender_keeps_its_row(tmp_path: Path, text: Text) -> None:
     assert len({line.count("|") for line in printed}) == 1
     assert [line.split("|")[2].strip() for line in printed[2:]] == ["nmt 1", "failing 1", "absent 1"]
     assert printed[-1].split("|")[4].strip() == "lost: MemoryError: injected"
+
+
+def test_sameness_is_counted_by_sentence(tmp_path: Path, text: Text) -> None:
+    """Whatever order the sentences come in: one that is translated otherwise, or by another's translation, is told."""
+    full = Point("full", 1, [[0, 1, 2, 3, 4], [5]])
+    order = [number for batch in text.shuffled(full.numbers, translation.SMALL) for number in batch]
+    assert order != sorted(order) == full.numbers
+    own = {number: [12 + number] for number in full.numbers}
+    changed = own | {3: [99]}
+    field = [stub(name, tmp_path, [ids[number] for number in order]) for name, ids in (("a", own), ("b", changed))]
+    field.append(stub("c", tmp_path, fails=1))
+    for contender in field:
+        contender.facts = contender.answer() | {"translations": list(own.values())}
+    found = translation.measure_sameness(field, full, text)
+    for contender in field:
+        contender.finish()
+    assert [row.get("same") for row in found] == [1, 5 / 6, None]
+    assert "lost" in translation.sameness_table(found)
 
 
 def test_batches_hold_every_sentence_once_and_no_more_than_the_budget(text: Text) -> None:

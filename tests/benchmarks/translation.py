@@ -16,16 +16,21 @@ anything is measured, every contender that computes in fp32 must give nmt's gree
 - Beams differ. nmt and Joey NMT divide by ((5 + L) / 6)^0.6, the two others by L^0.6. nmt stops where nothing live can win;
   `generate` (early_stopping=False, its default) where nothing live could win at its present length; CTranslate2 and Joey NMT
   at four ended hypotheses. `tokens/sentence` and BLEU tell what that does, `equal` how many translations are nmt's in fp32.
+- nmt's engines search two batches side by side where there are several. CTranslate2 called directly is given its best as well:
+  a worker for each thread, and all batches at once, or all threads for a batch that is alone. The others have no such mode.
 - Target tokens are those of the translations, EOS counted, padding not.
 - Memory is what a process has held at most so far, the imports included. Points come in the order of what they need.
 - BLEU is sacreBLEU's of the lines translated at that point: only full batches have the whole test set.
 
-Last come batches of 1, 4, 16 and 64 sentences through nmt alone: larger ones must be faster (fault S2). What whole
-`nmt translate` processes take, from threads (fault S1) to memory, is measured by processes.py.
+Last come batches of 1, 4, 16 and 64 sentences through nmt alone: larger ones must be faster (fault S2). And every engine and
+precision of nmt translates the test set in small batches, in another order: the same text is promised for all lines in fp32
+and for 99.5% in less. What whole `nmt translate` processes take, from threads (fault S1) to memory, is measured by
+processes.py.
 """
 
 import argparse
 import json
+import random
 import shutil
 import subprocess
 import sys
@@ -61,9 +66,11 @@ FIELD = [  # OWN first: it is what the others must be equal to
     REFERENCE, ("Hugging Face MarianMT", "bf16"),
     ("Joey NMT", "fp32"),
 ]  # fmt: skip
+OURS = ("nmt", "nmt --engine ctranslate2")
 PEERS = ("Hugging Face MarianMT", "Joey NMT")
 SAME = 0.97  # of greedy translations that must be nmt's own; the rest is for ties and for lengths cut
 BATCH_SIZES = (1, 4, 16, 64)  # sentences a batch
+SMALL = 4  # sentences a batch, drawn from all lengths
 
 
 @dataclass(frozen=True)
@@ -109,6 +116,11 @@ class Text:
             batches.append(left[:rows])
             left = left[rows:]
         return batches
+
+    def shuffled(self, numbers: Sequence[int], size: int) -> list[list[int]]:
+        """So many sentences a batch, whatever their lengths; those of a batch as `batches` has them."""
+        drawn = random.Random(1).sample(numbers, len(numbers))
+        return [self.batches(drawn[start : start + size], size)[0] for start in range(0, len(drawn), size)]
 
     def bleu(self, point: Point, translations: list[list[int]]) -> float:
         references = [self.references[number] for number in point.numbers]
@@ -233,6 +245,33 @@ def measure_sizes(contender: Contender, points: list[Point], rounds: int, text: 
     return rows
 
 
+def measure_sameness(field: list[Contender], full: Point, text: Text) -> list[dict[str, Any]]:
+    """How many translations are in small batches, in another order, what they were at the point measured last."""
+    small = Point(f"{full.name} and batches of {SMALL}", full.beam, text.shuffled(full.numbers, SMALL))
+    rows = []
+    for contender in field:
+        row = {"point": small.name, "contender": contender.name, "precision": contender.precision}
+        before = dict(zip(full.numbers, contender.facts.get("translations", []), strict=not contender.lost))
+        contender.turn(small.request())
+        if contender.lost:
+            row["lost"] = contender.facts["lost"]
+        else:
+            found = zip(small.numbers, contender.facts["translations"], strict=True)
+            row["same"] = sum(ids == before[number] for number, ids in found) / len(before)
+        print(f"{small.name}: {contender}", file=sys.stderr)
+        rows.append(row)
+    return rows
+
+
+def sameness_table(rows: list[dict[str, Any]]) -> str:
+    titles = ["search", "contender", "precision", "the same text"]
+    lines = [
+        [row["point"], row["contender"], row["precision"], f"{row['same']:.1%}" if "same" in row else "lost"]
+        for row in rows
+    ]
+    return turns.markdown(titles, lines)
+
+
 def table(rows: list[dict[str, Any]], compared: str) -> str:
     """The results in Markdown."""
     titles = ["search", "contender", "precision", "sentences/s", "target tokens/s", f"x {compared} (least-greatest)"]
@@ -326,13 +365,16 @@ def main(arguments: list[str] | None = None) -> None:
         sample = text.sample(options.sized)
         sized = [Point(f"beam 4, batches of {size}", 4, text.batches(sample, size)) for size in BATCH_SIZES]
         faults = measure_sizes(own, sized, options.rounds, text)
+        same = measure_sameness([each for each in field if each.name in OURS], points[-1], text)
         for contender in field:
             contender.finish()
     print(describe(text, [*points, *sized], sizes, options.threads))
-    print(f"\n{table(rows, str(reference))}\n\n{table(faults, sized[0].name)}")
+    print(f"\n{table(rows, str(reference))}\n\n{table(faults, sized[0].name)}\n\n{sameness_table(same)}")
     if options.json:
         facts = {"threads": options.threads, "batch_tokens": options.batch_tokens, "reference": str(reference)}
-        options.json.write_text(json.dumps(facts | {"rows": rows, "batch_sizes": faults}, indent=1) + "\n")
+        options.json.write_text(
+            json.dumps(facts | {"rows": rows, "batch_sizes": faults, "same": same}, indent=1) + "\n"
+        )
 
 
 if __name__ == "__main__":

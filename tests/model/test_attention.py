@@ -89,16 +89,18 @@ def test_cache_shows_each_hypothesis_itself_and_its_ancestors() -> None:
     cache = Cache(1)
     copies: list[list[list[int]]] = [[[]], [[]], [[]]]  # the columns of each hypothesis of each sentence
     kept = [0, 1, 2]
-    added = 0
+    added, expected = 0, torch.empty(3, 0, 64)
     for sentences, beams in (
         ([0, 1, 2], [[0, 0], [0, 0], [0, 0]]),
-        ([0, 2], [[1, 0], [1, 1]]),
+        ([2, 0], [[1, 0], [1, 1]]),
         ([1], [[0, 1]]),
         ([0], [[1, 1]]),
     ):
         width = len(copies[0])
         cache.extend(width, torch.empty(len(kept), width, 32))
-        cache.update(0, torch.randn(len(kept), width, 64))
+        new = torch.randn(len(kept), width, 64)
+        expected = torch.cat([expected, new], 1)
+        assert torch.equal(cache.update(0, new), expected)
         for held in copies:
             for number, columns in enumerate(held):
                 columns.append(added + number)
@@ -109,4 +111,5 @@ def test_cache_shows_each_hypothesis_itself_and_its_ancestors() -> None:
         copies = [[[*copies[s][i]] for i in chosen] for s, chosen in zip(sentences, beams, strict=True)]
         kept = [kept[s] for s in sentences]
         cache.keep(torch.tensor(sentences))
+        expected = expected[sentences]
         cache.reorder(torch.tensor(beams))

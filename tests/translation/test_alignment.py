@@ -1,5 +1,6 @@
 """Words and their pieces, and who looked at whom."""
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,11 +24,11 @@ def test_a_word_aligns_with_the_one_its_pieces_looked_at_most(vocabulary: Vocabu
         for column in long:  # each alone is less than what the other word has
             attention[place][column] = 0.3 / len(long)
         attention[place][short[0]] = 0.2
-    assert align(attention, source, target, vocabulary) == [(1, 0), (0, 1)]
+    assert align(np.array(attention), source, target, vocabulary) == [(1, 0), (0, 1)]
 
 
 def test_nothing_aligns_with_nothing(vocabulary: Vocabulary) -> None:
-    assert align([[1.0]], [], [], vocabulary) == []
+    assert align(np.ones((1, 1)), [], [], vocabulary) == []
 
 
 @settings(max_examples=200)

@@ -1,6 +1,8 @@
 """`nmt export` and `nmt translate --engine ctranslate2`: what is written, when it is refused, and the lines that come out."""
 
+import copy
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -18,6 +20,7 @@ from nmt.lines import read_lines
 from nmt.model_directory import ModelDirectory
 from nmt.settings import _clear
 from nmt.translation import export as exporting
+from nmt.translation.engine import TorchEngine
 from tests.conftest import call, refusal
 
 pytest.importorskip("ctranslate2")
@@ -49,6 +52,13 @@ def contents(folder: Path) -> dict[str, bytes]:
 def later_weights(model: Path) -> None:
     """Give the directory other weights, as training on does."""
     shutil.copy(model / "checkpoints" / "step-000200" / "model.safetensors", model / "model.safetensors")
+
+
+def without_heldout(model: Path) -> None:
+    """Make it one whose corpus was too small to hold text out."""
+    config = json.loads((model / "config.json").read_text())
+    config["data"]["lines"] = {"train": 200}
+    (model / "config.json").write_text(json.dumps(config))
 
 
 # What comes out.
@@ -124,14 +134,28 @@ def test_exporting_leaves_the_model_as_it_was(overfitted: Path, tmp_path: Path, 
 
 def test_without_held_out_text_random_sentences_are_compared(model: Path) -> None:
     """A model whose corpus was too small to hold text out is checked all the same; BLEU is said not to be known."""
-    config = json.loads((model / "config.json").read_text())
-    config["data"]["lines"] = {"train": 200}
-    (model / "config.json").write_text(json.dumps(config))
+    without_heldout(model)
     done = call("export", "-m", model, "--quantization", "int8")
     assert done.exit_code == 0
     assert "translating 200 sentences" in done.stderr
     assert "no held-out text" in done.stderr
     assert "BLEU " not in done.stderr.replace("in BLEU is", "")
+
+
+def test_weights_are_hashed_only_where_they_may_be_others(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not at every start; where size or time differ, as after a download, the hash tells that they are the same."""
+    hashed = []
+    sha256 = ModelDirectory.weights_sha256
+
+    def counted(directory: ModelDirectory) -> str | None:
+        hashed.append(directory)
+        return sha256(directory)
+
+    monkeypatch.setattr(ModelDirectory, "weights_sha256", counted)
+    for count in (0, 1):
+        assert call("translate", "-m", model, *FAST, stdin=b"Hello.\n").exit_code == 0
+        assert len(hashed) == count
+        os.utime(model / "model.safetensors", (0, 0))
 
 
 # What is refused.
@@ -217,6 +241,28 @@ def test_an_export_that_says_something_else_is_not_put_in_place(model: Path, mon
     before = contents(model)
     monkeypatch.setattr(exporting, "specification", wrong)
     assert "otherwise" in refusal(call("export", "-m", model, "--quiet"), code=1)
+    assert contents(model) == before
+
+
+@pytest.mark.parametrize("heldout", [True, False])
+def test_an_int8_that_says_something_else_is_not_put_in_place(
+    heldout: bool, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is put in place is what was checked, with held-out text and without: here quantization goes wrong."""
+    if not heldout:
+        without_heldout(model)
+    write = exporting.write
+
+    def wrong(folder: Path, found: Any, vocabulary: Any, quantization: str | None, made_from: Any) -> None:
+        if quantization:
+            with torch.no_grad():
+                found.embedding.weight.copy_(found.embedding.weight.flip(0))
+        write(folder, found, vocabulary, quantization, made_from)
+
+    before = contents(model)
+    monkeypatch.setattr(exporting, "write", wrong)
+    monkeypatch.setattr(exporting, "TorchEngine", lambda found: TorchEngine(copy.deepcopy(found)))
+    assert "int8" in refusal(call("export", "-m", model, "--quantization", "int8", "--quiet"), code=1)
     assert contents(model) == before
 
 

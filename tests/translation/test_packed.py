@@ -12,7 +12,9 @@ from nmt.translation.hypothesis import SearchOptions
 from nmt.translation.packed import PackedLinear, can_pack
 from tests.translation.test_search import sentences, small_model
 
-pytestmark = pytest.mark.skipif(not can_pack(torch.device("cpu")), reason="this PyTorch has no packed products")
+pytestmark = pytest.mark.skipif(
+    not can_pack(torch.device("cpu"), torch.bfloat16), reason="this PyTorch has no packed products"
+)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

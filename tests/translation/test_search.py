@@ -10,9 +10,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt.config import ModelConfig
+from nmt.errors import NmtError
 from nmt.ids import BOS, EOS, FIRST_PIECE, PAD
 from nmt.model.attention import MultiHeadAttention
-from nmt.model.transformer import Transformer
+from nmt.model.transformer import Memory, Transformer
 from nmt.translation.engine import TorchEngine, TransformerSteps
 from nmt.translation.hypothesis import Hypothesis, SearchOptions, length_penalty
 from nmt.translation.search import _best, beam_search
@@ -219,7 +220,7 @@ def test_the_best_of_a_vocabulary_are_those_of_all(tokens: int, count: int) -> N
 
 @pytest.mark.parametrize("seed", range(5))
 def test_batch_equals_sentences_one_by_one(seed: int) -> None:
-    model, sources = small_model(seed), sentences(seed)
+    model, sources = small_model(seed), sentences(seed, count=40)  # some are done while others must wait
     options = SearchOptions(extra=12)
     together = TorchEngine(model).search(sources, options)
     alone = [TorchEngine(model).search([source], options)[0] for source in sources]
@@ -322,6 +323,37 @@ def test_encoder_runs_once_and_decoder_once_a_token(beam: int, monkeypatch: pyte
     assert len(hypothesis.ids) + 1 <= steps <= 3 + 10 + 1
     if beam == 1:
         assert steps == len(hypothesis.ids) + 1
+
+
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
+)
+def test_what_does_not_fit_is_searched_in_halves(error: RuntimeError, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Down to single sentences: the same translations. One that does not fit by itself is an error, and so is another one."""
+    model, sources, options = small_model(0), sentences(0, count=9), SearchOptions(extra=5)
+    expected = TorchEngine(model).search(sources, options)
+    encode, most = Transformer.encode, 2
+    rows = []
+
+    def limited(model: Transformer, source: Tensor) -> Memory:
+        if len(source) > most:
+            raise error
+        rows.append(len(source))
+        return encode(model, source)
+
+    monkeypatch.setattr(Transformer, "encode", limited)
+    found = TorchEngine(model).search(sources, options)
+    assert [[h.ids for h in best] for best in found] == [[h.ids for h in best] for best in expected]
+    assert rows == [2, 2, 2, 1, 2]
+    most = 0
+    with pytest.raises(NmtError, match="a sentence of"):
+        TorchEngine(model).search(sources, options)
+    error.args = ("something else",)
+    if not isinstance(error, torch.OutOfMemoryError):
+        most, rows = 2, []
+        with pytest.raises(RuntimeError, match="something else"):
+            TorchEngine(model).search(sources, options)
+        assert rows == []
 
 
 def test_search_leaves_the_model_in_its_mode() -> None:

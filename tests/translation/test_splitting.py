@@ -54,6 +54,23 @@ def test_a_line_that_comes_back_otherwise_stays_whole(monkeypatch: pytest.Monkey
     assert sentences("One. Two.", "en") == ["One. Two."]
 
 
+def test_a_line_at_which_the_splitter_panics_stays_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A panic of Rust is no Exception, but no reason to end either; what else is none still ends it."""
+
+    class PanicException(BaseException):
+        pass
+
+    def fail(_language: str, _line: str) -> list[str]:
+        raise reason
+
+    monkeypatch.setattr(sentencex, "segment", fail)
+    reason: BaseException = PanicException("byte index 3 is not a char boundary")
+    assert sentences("One. Two.", "en") == ["One. Two."]
+    reason = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        sentences("One. Two.", "en")
+
+
 @settings(max_examples=50, deadline=None)
 @given(
     text=st.lists(st.sampled_from(["a", "dog", "houses", "Überschwemmungsgebiete", "猫猫"])).map(" ".join),

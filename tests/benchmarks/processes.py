@@ -121,10 +121,12 @@ def watch(processes: list[subprocess.Popen[bytes]]) -> float:
 
     watcher = threading.Thread(target=look)
     watcher.start()
-    for process in processes:
-        process.wait()
-    ended.set()
-    watcher.join()
+    try:
+        for process in processes:
+            process.wait()
+    finally:
+        ended.set()
+        watcher.join()
     return peak
 
 

@@ -346,7 +346,7 @@ def test_what_does_not_fit_is_searched_in_halves(error: RuntimeError, monkeypatc
     assert [[h.ids for h in best] for best in found] == [[h.ids for h in best] for best in expected]
     assert rows == [2, 2, 2, 1, 2]
     most = 0
-    with pytest.raises(NmtError, match="a sentence of"):
+    with pytest.raises(NmtError, match="with one sentence of"):
         TorchEngine(model).search(sources, options)
     error.args = ("something else",)
     if not isinstance(error, torch.OutOfMemoryError):

@@ -1,5 +1,6 @@
 """Validation: the likelihood of the held-out translations, and BLEU of the model's own."""
 
+import copy
 import math
 from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
@@ -122,7 +123,11 @@ class Validator:
 
     def _part(self, model: Transformer, tokens: int, ranks: Ranks) -> _Part:
         pairs = np.arange(len(self.plan.pairs))[ranks.rank :: ranks.count]
-        engine = TorchEngine(model, find_translation_precision("auto", model.embedding.weight.device))
+        device = model.embedding.weight.device
+        # With the very products of `nmt translate`, which must print what is scored here.
+        searched = copy.deepcopy(model) if device.type == "cpu" else model
+        engine = TorchEngine(searched, find_translation_precision("auto", device))
+        engine.pack()
         with _eagerly(model):
             losses = evaluate(model, self.plan, pairs, tokens, self.config.label_smoothing, self.precision)
             translator = Translator(engine, self.vocabulary, self.language)

@@ -28,7 +28,9 @@ from nmt.translation.hypothesis import Batch, Hypothesis, SearchOptions, length_
 # PyTorch's for 981 with CTranslate2's own 1, 998 with 1.25 (in 1.04 times the time), 1,000 with 2; n-best lists of 4 are for
 # 734, 907 and 997.
 PATIENCE_FOR_ONE, PATIENCE = 1.25, 2.0
-WORKERS = 2  # share the threads where there are several batches on a CPU, as the lanes of nmt/lanes.py do
+# Batches side by side, as in nmt/lanes.py. Each has its share of the threads, a sentence alone too: its steps are so small
+# that on two cores one thread does four to five times what two do together.
+WORKERS = 2
 MADE_FROM = "nmt"  # under this name config.json of an export tells what it was made from, and how
 
 
@@ -37,66 +39,47 @@ class CTranslate2Engine:
 
     def __init__(self, folder: Path, vocabulary: Vocabulary, device: str = "cpu") -> None:
         """Raises UsageError where the folder is missing or damaged, or the library is not installed."""
-        self.folder, self.device, self.threads = folder, device, _threads()
-        self.workers = min(WORKERS, self.threads) if device == "cpu" else 1
+        ctranslate2 = library()
+        threads = _threads()
+        self.workers = min(WORKERS, threads) if device == "cpu" else 1
         self.pieces = vocabulary.pieces(range(len(vocabulary)))
         self.ids = {piece: id for id, piece in enumerate(self.pieces)}
         self.forbidden = [[piece] for id, piece in enumerate(self.pieces[:FIRST_PIECE]) if id != EOS]
-        self.written = _written(folder)
-        self.translator = self._load(1)
-        self.side_by_side: Any = None  # the same with several workers
-
-    def _load(self, workers: int) -> Any:
-        """Weights that so many workers use, each with its share of the threads. Raises UsageError as __init__ does."""
-        ctranslate2 = library()
         try:
-            return ctranslate2.Translator(
-                str(self.folder), self.device, device_index=_gpu() if self.device == "cuda" else 0,
-                inter_threads=workers, intra_threads=self.threads // workers,
+            self.translator = ctranslate2.Translator(
+                str(folder), device, device_index=_gpu() if device == "cuda" else 0,
+                inter_threads=self.workers, intra_threads=threads // self.workers,
             )  # fmt: skip
         except (RuntimeError, ValueError) as error:
-            raise UsageError(
-                f"{self.folder}: not an exported model, or damaged ({error}); run `nmt export` again"
-            ) from None
+            raise UsageError(f"{folder}: not an exported model, or damaged ({error}); run `nmt export` again") from None
 
     def search_all(self, batches: Iterable[Batch], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
-        """A batch that is alone has all threads to itself. Raises UsageError for details, which it cannot give."""
+        """Several batches side by side. Raises UsageError for details, which it cannot give."""
         if options.details:
             raise UsageError("--details: CTranslate2 does not tell them; use --engine torch")
-        batches = list(batches)
-        if len(batches) > 1 and self.workers > 1:
-            return self._search_side_by_side(batches, options)
-        return (self._search_batch(self.translator, batch, options) for batch in batches)
+        return self._search_side_by_side(list(batches), options)
 
     def _search_side_by_side(self, batches: list[Batch], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
-        if self.side_by_side is None:  # only now, for it holds the weights once more
-            unchanged = _written(self.folder) == self.written  # not exported anew since: two models would take turns
-            self.side_by_side = self._load(self.workers) if unchanged else self.translator
         with ThreadPoolExecutor(self.workers) as pool:  # CTranslate2 lets the other threads of Python run
-            yield from pool.map(lambda batch: self._search_batch(self.side_by_side, batch, options), batches)
+            yield from pool.map(lambda batch: self.search(batch, options), batches)
 
     def search(self, sources: Batch, options: SearchOptions) -> list[list[Hypothesis]]:
-        """The n-best hypotheses of each source, searched in one batch."""
-        [found] = self.search_all([sources], options)
-        return found
-
-    def _search_batch(self, translator: Any, sources: Batch, options: SearchOptions) -> list[list[Hypothesis]]:
         """In one batch, but for those that must be searched again."""
         limits = [len(source) + options.extra for source in sources]
-        found = self._search(translator, sources, max(limits), options)
+        found = self._search(sources, max(limits), options)
         again: dict[int, list[int]] = defaultdict(list)  # places by limit
         for place, limit in enumerate(limits):
             if not all(_is_allowed(hypothesis.ids, limit) for hypothesis in found[place]):
                 again[limit].append(place)
         for limit, places in again.items():
-            strictly = self._search_strictly(translator, [sources[place] for place in places], limit, options)
+            strictly = self._search_strictly([sources[place] for place in places], limit, options)
             for place, hypotheses in zip(places, strictly, strict=True):
                 found[place] = hypotheses
         return found
 
-    def _search(self, translator: Any, sources: Batch, limit: int, options: SearchOptions) -> list[list[Hypothesis]]:
+    def _search(self, sources: Batch, limit: int, options: SearchOptions) -> list[list[Hypothesis]]:
         """With nothing forbidden, so that scores are the model's own; EOS may be missing at the limit."""
-        results = self._translate(translator, sources, limit, options, return_scores=True)
+        results = self._translate(sources, limit, options, return_scores=True)
         found = []
         for result in results:
             hypotheses = []
@@ -106,18 +89,14 @@ class CTranslate2Engine:
             found.append(_best(hypotheses, options.n_best))
         return found
 
-    def _search_strictly(
-        self, translator: Any, sources: Batch, limit: int, options: SearchOptions
-    ) -> list[list[Hypothesis]]:
+    def _search_strictly(self, sources: Batch, limit: int, options: SearchOptions) -> list[list[Hypothesis]]:
         """With all that is forbidden taken out, up to a limit that the sources share; scored as the model has it."""
-        results = self._translate(
-            translator, sources, limit, options, min_decoding_length=1, suppress_sequences=self.forbidden
-        )
+        results = self._translate(sources, limit, options, min_decoding_length=1, suppress_sequences=self.forbidden)
         found = []
         for source, result in zip(sources, results, strict=True):
             texts = [self._without_end(pieces) for pieces in result.hypotheses]
             asked = [self._pieces(source)] * len(texts)
-            scores = translator.score_batch(asked, texts, max_input_length=0)
+            scores = self.translator.score_batch(asked, texts, max_input_length=0)
             hypotheses = [
                 self._hypothesis(pieces, sum(score.log_probs), options.length_penalty, limit)
                 for pieces, score in zip(texts, scores, strict=True)
@@ -126,7 +105,7 @@ class CTranslate2Engine:
             found.append(_best(ended if len(ended) >= options.n_best else hypotheses, options.n_best))
         return found
 
-    def _translate(self, translator: Any, sources: Batch, limit: int, options: SearchOptions, **more: Any) -> Any:
+    def _translate(self, sources: Batch, limit: int, options: SearchOptions, **more: Any) -> Any:
         patience = PATIENCE_FOR_ONE if options.n_best == 1 else PATIENCE
         asked = {
             "beam_size": options.beam,
@@ -139,7 +118,7 @@ class CTranslate2Engine:
             "return_end_token": True,
         }
         try:
-            return translator.translate_batch([self._pieces(source) for source in sources], **(asked | more))
+            return self.translator.translate_batch([self._pieces(source) for source in sources], **(asked | more))
         except RuntimeError as error:
             if "memory" in str(error):  # of a GPU that is full, say
                 raise MemoryError(str(error)) from None
@@ -180,14 +159,6 @@ def _threads() -> int:
 def _gpu() -> int:
     """Of several processes that torchrun started on this machine, each takes a GPU of its own."""
     return int(os.environ.get("LOCAL_RANK", "0")) % int(library().get_cuda_device_count())
-
-
-def _written(folder: Path) -> int | None:
-    """When the export was written; None where it is not there."""
-    try:
-        return (folder / "model.bin").stat().st_mtime_ns
-    except OSError:
-        return None
 
 
 def library() -> Any:

@@ -17,7 +17,7 @@ anything is measured, every contender that computes in fp32 must give nmt's gree
   `generate` (early_stopping=False, its default) where nothing live could win at its present length; CTranslate2 and Joey NMT
   at four ended hypotheses. `tokens/sentence` and BLEU tell what that does, `equal` how many translations are nmt's in fp32.
 - nmt's engines search two batches side by side where there are several. CTranslate2 called directly is given its best as well:
-  a worker for each thread, and all batches at once, or all threads for a batch that is alone. The others have no such mode.
+  a worker for each thread, which serves a sentence alone best too, and all batches at once. The others have no such mode.
 - Target tokens are those of the translations, EOS counted, padding not.
 - Memory is what a process has held at most so far, the imports included. Points come in the order of what they need.
 - BLEU is sacreBLEU's of the lines translated at that point: only full batches have the whole test set.

@@ -1,7 +1,6 @@
 """The CTranslate2 engine beside ours on the same weights, trained and random: the same translations, the same promises."""
 
 import random
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -155,12 +154,16 @@ def test_neighbours_do_not_change_a_translation(random_model: Callable[[str], Pa
 
 @pytest.mark.parametrize("threads", ["1", "3"])
 def test_batches_side_by_side_come_in_order(
-    threads: str, random_model: Callable[[str], Pair], vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+    threads: str,
+    random_model: Callable[[str], Pair],
+    vocabulary: Vocabulary,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Several batches have the translations that each has alone, those searched again among them; one may stop listening."""
     monkeypatch.setenv("OMP_NUM_THREADS", threads)
-    _, made = random_model("post")
-    engine = CTranslate2Engine(made.folder, vocabulary)
+    model, made = random_model("post")
+    engine = exported(model, vocabulary, tmp_path)
     sources, options = random_sources(vocabulary, 40), SearchOptions(extra=5)
     batches = [sources[start : start + 4] for start in range(0, len(sources), 4)]
     alone = [[[each.ids for each in found] for found in made.search(batch, options)] for batch in batches]
@@ -169,10 +172,11 @@ def test_batches_side_by_side_come_in_order(
     assert next(iter(engine.search_all(batches, options))) == together[0]
 
 
-def test_weights_are_held_twice_only_where_that_helps(
-    random_model: Callable[[str], Pair], vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+def test_workers_share_the_threads(
+    random_model: Callable[[str], Pair], vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A batch alone gets all threads; several share them, from the first time on; on a GPU there is one worker."""
+    """Two on a CPU; on a GPU one, and each of several processes has a GPU of its own."""
+    exported(random_model("post")[0], vocabulary, tmp_path)
     made: list[dict[str, Any]] = []
     translator = ctranslate2_engine.library().Translator
 
@@ -184,34 +188,11 @@ def test_weights_are_held_twice_only_where_that_helps(
     monkeypatch.setattr(ctranslate2_engine, "library", lambda: fake)
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
     monkeypatch.setenv("LOCAL_RANK", "3")  # as torchrun gives to the last of four processes
-    folder, batch = random_model("post")[1].folder, [[FIRST_PIECE]]
-    engine = CTranslate2Engine(folder, vocabulary)
-    for batches in ([batch], [batch, batch], [batch, batch], [batch]):
-        assert len(list(engine.search_all(batches, GREEDY))) == len(batches)
-    of_gpu = CTranslate2Engine(folder, vocabulary, "cuda")
-    assert len(list(of_gpu.search_all([batch, batch], GREEDY))) == 2
+    for device in ("cpu", "cuda"):
+        batch = [[FIRST_PIECE]]
+        assert len(list(CTranslate2Engine(tmp_path, vocabulary, device).search_all([batch, batch], GREEDY))) == 2
     shares = [(each["device"], each["device_index"], each["inter_threads"], each["intra_threads"]) for each in made]
-    assert shares == [("cpu", 0, 1, 4), ("cpu", 0, 2, 2), ("cuda", 1, 1, 4)]
-
-
-def test_an_export_made_anew_is_not_mixed_with_the_old(
-    random_model: Callable[[str], Pair], vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A process that has begun with an export goes on with it, though another, or none, lies there when it needs more."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    model, _ = random_model("post")
-    sources = random_sources(vocabulary, 2)
-    expected = [[hypothesis.ids for [hypothesis] in TorchEngine(model).search([source], GREEDY)] for source in sources]
-    for name, after in (("replaced", random_model("pre")[0]), ("gone", None)):
-        folder = tmp_path / name
-        folder.mkdir()
-        engine = exported(model, vocabulary, folder)
-        shutil.rmtree(folder)
-        if after:
-            folder.mkdir()
-            write(folder, after, vocabulary, None, {})
-        found = engine.search_all([[source] for source in sources], GREEDY)
-        assert [[hypothesis.ids for [hypothesis] in batch] for batch in found] == expected
+    assert shares == [("cpu", 0, 2, 2), ("cuda", 1, 1, 4)]
 
 
 def test_the_longest_source_fits(vocabulary: Vocabulary, tmp_path: Path) -> None:

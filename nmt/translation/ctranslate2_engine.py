@@ -60,6 +60,9 @@ class CTranslate2Engine:
         return self._search_side_by_side(list(batches), options)
 
     def _search_side_by_side(self, batches: list[Batch], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
+        if len(batches) == 1:  # of a person, say: threads would only take their time
+            yield self.search(batches[0], options)
+            return
         with ThreadPoolExecutor(self.workers) as pool:  # CTranslate2 lets the other threads of Python run
             yield from pool.map(lambda batch: self.search(batch, options), batches)
 

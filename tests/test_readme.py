@@ -117,7 +117,8 @@ def test_presets_and_options_named_exist() -> None:
     """No option or preset in the README that the tool does not have."""
     options = {option for command in get_command(app).commands.values() for p in command.params for option in p.opts}  # type: ignore[attr-defined]
     torchruns = {"--standalone", "--nproc-per-node", "--nnodes", "--rdzv-backend", "--rdzv-endpoint", "--max-restarts"}
-    own = re.sub(r"```sh\n.*?```", "", README, flags=re.DOTALL)  # commands of make, pip and the benchmarks
+    # commands of make, pip and the benchmarks, and options of these
+    own = re.sub(r"```sh\n.*?```|\(the command with `.*?`", "", README, flags=re.DOTALL)
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", own)) - {"--install-completion", "--help"} - torchruns
     assert named <= options
     assert all(f"`{preset}`" in README for preset in PRESETS)

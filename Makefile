@@ -5,7 +5,7 @@ DEMO := demo-model
 # Two at a time, for a test is mostly one thread; file by file, for the tests of a file share what they train.
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile
 
-.PHONY: demo test slow check clean
+.PHONY: demo test slow check pictures clean
 
 # Trains on the embedded corpus, translates sentences the model never saw from a file and through a pipe, and scores it.
 demo: .venv/installed
@@ -36,6 +36,10 @@ check: .venv/installed
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
+
+# The README's, from the model of `make demo`; they need Chromium.
+pictures: .venv/installed
+	$(BIN)/python data/pictures/draw.py $(DEMO)
 
 clean:
 	rm -rf .venv $(DEMO)

@@ -5,7 +5,7 @@ import re
 import shlex
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,7 @@ def setting(name: str, *flags: str) -> Any:
 Model = Annotated[Path, typer.Option("--model", "-m", help="The model directory.")]
 Device = Annotated[str | None, setting("device")]
 Precision = Annotated[str | None, setting("precision")]
+Form = Annotated[str, typer.Option("--format", metavar="text|json", help="Text for people, or JSON for programs.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on stderr but warnings and errors.")]
 
 
@@ -146,9 +147,7 @@ def translate(
     n_best: Annotated[
         int | None, typer.Option(help="Translations a line, each with its line number, rank and score before it.")
     ] = None,
-    form: Annotated[
-        str, typer.Option("--format", metavar="text|json", help="Text, or a JSON object a line with scores and flags.")
-    ] = "text",
+    form: Form = "text",
     details: Annotated[
         bool, typer.Option("--details", help="In JSON: each piece's log-probability, and a word alignment.")
     ] = False,
@@ -190,21 +189,74 @@ def score(
         list[Path] | None, typer.Option("--reference", "-r", help="What they should be; several are allowed.")
     ] = None,
     model: Model = Path("model"),
+    metric: Annotated[
+        str,
+        typer.Option(metavar="bleu|chrf|ter|all|paper", help="paper: tokenised and split, as the paper's 27.3 was."),
+    ] = "bleu",
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case.")] = False,
+    confidence: Annotated[
+        bool,
+        typer.Option("--confidence", help="95% intervals, and of several systems how sure it is that they differ."),
+    ] = False,
+    sentences: Annotated[
+        bool, typer.Option("--sentences", help="A JSON object for each sentence, with its own score.")
+    ] = False,
+    examples: Annotated[int, typer.Option(metavar="N", help="Show the N worst and N best sentences.")] = 0,
+    force_decode: Annotated[
+        Path | None,
+        typer.Option(metavar="SOURCE", help="Instead, how likely the model finds HYPOTHESIS as its translation."),
+    ] = None,
+    form: Form = "text",
     device: Device = None,
     quiet: Quiet = False,
 ) -> None:
     """Score translations against references, or the model on its held-out test set."""
     with faults_reported():
-        from nmt import scoring
         from nmt.lines import standard_output
+        from nmt.scoring import commands
 
-        if hypotheses:
-            lines = scoring.score_files(hypotheses, reference or [], lowercase)
+        asked, reporter = hypotheses or [], Reporter(quiet)
+        options = commands.score_options(metric, lowercase, confidence, form, sentences, examples)
+        lines: Iterable[str]
+        if force_decode:
+            lines = commands.force_decode(model, asked, force_decode, reference or [], options, device, reporter)
+        elif asked:
+            lines = commands.score_files(asked, reference or [], options)
         else:
-            lines = scoring.score_model(model, reference or [], lowercase, device, Reporter(quiet))
+            lines = commands.score_model(model, reference or [], options, device, reporter)
         for line in lines:
             standard_output().write(f"{line}\n".encode(errors="surrogateescape"))
+
+
+@app.command()
+def attention(
+    text: Annotated[str, typer.Argument(help="One sentence; - is stdin.")] = "-",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write here instead of to stdout.")] = None,
+    model: Model = Path("model"),
+    svg: Annotated[bool, typer.Option("--svg", help="One picture instead: target to source, all heads' mean.")] = False,
+    device: Device = None,
+    quiet: Quiet = False,
+) -> None:
+    """Show what the model looks at as it translates a sentence: a page for a browser."""
+    with faults_reported():
+        from nmt import attention_page
+
+        attention_page.write(model, text, output, svg, device, Reporter(quiet))
+
+
+@app.command()
+def describe(
+    preset: Annotated[str | None, typer.Argument(help=f"One of {', '.join(PRESETS)}; else the model of -m.")] = None,
+    model: Model = Path("model"),
+    form: Form = "text",
+    _quiet: Quiet = False,  # there is nothing to be quiet about
+) -> None:
+    """Tell what a model is made of, what its recipe is, and what it takes."""
+    with faults_reported():
+        from nmt import card
+        from nmt.lines import standard_output
+
+        standard_output().write(card.describe(preset, model, form).encode())
 
 
 @app.command()

@@ -145,7 +145,7 @@ def fine_tuning(model: ModelConfig, training: TrainingConfig, micro_batch_tokens
 def find_preset(name: str) -> Preset:
     """The named preset. Raises UsageError with the nearest name."""
     if name not in PRESETS:
-        raise UsageError(f"--preset {name}: no such preset; there are {', '.join(PRESETS)}{_nearest(name, PRESETS)}")
+        raise UsageError(f"there is no preset '{name}', but there are {', '.join(PRESETS)}{_nearest(name, PRESETS)}")
     return PRESETS[name]
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from nmt import scoring
 from nmt.config import TrainingConfig
 from nmt.data.batching import Plan
 from nmt.data.corpus import CleaningReport, usable
@@ -20,6 +19,7 @@ from nmt.devices import autocast, find_translation_precision
 from nmt.errors import NmtError
 from nmt.lines import is_blank
 from nmt.model.transformer import Transformer
+from nmt.scoring import metrics
 from nmt.training.loss import loss
 from nmt.training.ranks import Ranks
 from nmt.translation.engine import TorchEngine
@@ -107,7 +107,7 @@ class Validator:
         count = int(self.plan.targets.sum())
         smoothed = sum(smoothed for smoothed, _, _ in parts) / count
         nll = sum(nll for _, nll, _ in parts) / count
-        score = scoring.bleu(hypotheses, [self.reference])
+        score = metrics.bleu(hypotheses, [self.reference])
         [(_, most)] = Counter(hypotheses).most_common(1)
         return Validation(
             smoothed,

@@ -13,8 +13,8 @@ import pytest
 from typer.testing import Result
 
 import nmt
-from nmt import scoring
 from nmt.lines import read_lines
+from nmt.scoring import metrics
 from tests.conftest import call, torchrun, write_corpus
 from tests.test_training_runs import Pairs, events, files, outcome, recipe
 
@@ -163,7 +163,7 @@ def test_the_logged_bleu_is_that_of_the_checkpoint(together: tuple[Path, subproc
     text = [model / "heldout" / f"valid.{language}.gz" for language in ("en", "de")]
     done = call("translate", "-m", model / "checkpoints" / f"step-{logged['step']:06d}", text[0])
     lines = done.stdout_bytes.decode().splitlines()
-    assert scoring.bleu(lines, [list(read_lines(text[1]))]).value == logged["bleu"]
+    assert metrics.bleu(lines, [list(read_lines(text[1]))]).value == logged["bleu"]
     for sample in logged["samples"]:
         assert sample["translation"] == lines[sample["line"] - 1]
 
@@ -257,7 +257,7 @@ def test_other_ranks_go_on_with_the_same_updates(
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--preset", "huge"], "--preset huge"),
+        (["--preset", "huge"], "preset 'huge'"),
         pytest.param(["--data", "missing"], "--data missing", marks=pytest.mark.slow),
     ],
 )

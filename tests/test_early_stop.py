@@ -9,12 +9,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from nmt import scoring
-from nmt.scoring import Score
+from nmt.scoring import metrics
+from nmt.scoring.metrics import Score
 from tests.conftest import write_corpus
 from tests.test_training_runs import Pairs, events, files, outcome, train
 
-MEASURED = scoring.bleu
+MEASURED = metrics.bleu
 EVERY = {"validate_every": 2}  # of 24 updates
 PATIENT = ("--patience", "3")
 RISE_AND_FALL = (1.0, 2.0, 5.0, 4.0, 4.5, 3.0, 6.0, 1.0, 1.0, 1.0, 1.0, 1.0)  # BLEU: best at 6, then at 14
@@ -33,7 +33,7 @@ def script(monkeypatch: pytest.MonkeyPatch, *values: float) -> None:
     def scripted(hypotheses: list[str], references: list[list[str]]) -> Score:
         return dataclasses.replace(MEASURED(hypotheses, references), value=next(left))
 
-    monkeypatch.setattr(scoring, "bleu", scripted)
+    monkeypatch.setattr(metrics, "bleu", scripted)
 
 
 def assert_mean(model: Path, *updates: int) -> None:

@@ -14,8 +14,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from typer.testing import Result
 
-from nmt import scoring
 from nmt.lines import read_lines
+from nmt.scoring import metrics
 from nmt.training import trainer
 from nmt.training.schedule import learning_rate
 from tests.conftest import call, write_corpus
@@ -33,7 +33,7 @@ def bleu(model: Path, heldout: Path, split: str) -> float:
     """Of a model's translations of a split in this held-out folder."""
     done = call("translate", "-m", model, heldout / f"{split}.en.gz")
     assert done.exit_code == 0, done.stderr
-    return scoring.bleu(
+    return metrics.bleu(
         done.stdout_bytes.decode().split("\n")[:-1], [list(read_lines(heldout / f"{split}.de.gz"))]
     ).value
 

@@ -66,13 +66,19 @@ def test_every_command_runs_in_order(tmp_path: Path, demo_pairs: list[tuple[str,
         )
         assert done.returncode == 0, (line, done.stderr)
         printed = done.stdout.splitlines()
-        if "nmt score" in line:
-            assert len(printed) == 1
-            assert re.search(r": BLEU \d+\.\d\d \(\d+ lines\) nrefs:1\|case:", printed[0])
+        if "--force-decode" in line:
+            assert [row.split("\t")[0] for row in printed] == ["1", "2", "3", "4", "5"]
+        elif "nmt score" in line and "--sentences" not in line:
+            text = "\n".join(printed)
+            assert "nrefs:1|" in text
+            assert len(printed) == 1 or "--confidence" in line or "--examples" in line
+            assert "--confidence" in line or re.search(r": BLEU \d+\.\d\d \(\d+ lines\) nrefs:1\|case:", printed[0])
         elif "nmt translate" in line:
             lines_in = 1 if "echo" in line or "head -1" in line else 5
             expected = 0 if "-o" in line else lines_in * 3 if "--n-best 3" in line else lines_in
             assert len(printed) == expected, (line, printed)
+        elif "nmt describe" in line:
+            assert any("total" in row for row in printed)
         else:
             assert printed == []
 

@@ -21,8 +21,9 @@ import torch
 from safetensors.torch import load_file
 from typer.testing import Result
 
-from nmt import __version__, scoring, session
+from nmt import __version__, session
 from nmt.lines import read_lines
+from nmt.scoring import metrics
 from nmt.training import trainer
 from tests.conftest import Nmt, call, refusal, write_corpus
 
@@ -532,7 +533,7 @@ def test_a_failure_of_validation_ends_nothing(
     def fail(*_: object) -> None:
         raise MemoryError("no room")
 
-    monkeypatch.setattr(scoring, "bleu", fail)
+    monkeypatch.setattr(metrics, "bleu", fail)
     done = train(tmp_path / "model", corpus)
     assert done.exit_code == 0
     assert done.stderr.count("no room") == 3

@@ -2,10 +2,10 @@
 
 import torch
 
-from nmt import scoring
 from nmt.config import ModelConfig, TrainingConfig
 from nmt.data.vocabulary import Vocabulary
 from nmt.model.transformer import Transformer
+from nmt.scoring import metrics
 from nmt.training.ranks import Ranks
 from nmt.translation.engine import TorchEngine
 from nmt.translation.translator import Translator
@@ -23,4 +23,4 @@ def test_lines_of_several_sentences_are_split_as_translate_splits_them(vocabular
     validation = validator.validate(model, 100, Ranks())
     german, english = (Translator(TorchEngine(model), vocabulary, code).translate(SOURCE) for code in ("de", "en"))
     assert [sample["translation"] for sample in validation.samples] == german != english
-    assert validation.bleu == scoring.bleu(german, [REFERENCE]).value
+    assert validation.bleu == metrics.bleu(german, [REFERENCE]).value

@@ -15,7 +15,7 @@ from nmt.lanes import Lanes
 from nmt.model.attention import Cache
 from nmt.model.transformer import Transformer, padded
 from nmt.translation.forced import force
-from nmt.translation.hypothesis import Batch, Hypothesis, SearchOptions
+from nmt.translation.hypothesis import Batch, Forced, Hypothesis, SearchOptions
 from nmt.translation.packed import PackedLinear, can_pack, pack
 from nmt.translation.search import beam_search
 
@@ -103,10 +103,16 @@ class TorchEngine:
         limits = torch.tensor([len(ids) + options.extra for ids in sources], device=self.device)
         with autocast(self.device, self.precision):
             found = beam_search(TransformerSteps(self.model, self.output, source), limits, options)
-            return self._force(sources, found) if options.details else found
+            return self._with_details(sources, found) if options.details else found
 
-    def _force(self, sources: Batch, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
+    @torch.inference_mode()
+    def force(self, sources: Batch, targets: Batch) -> list[Forced]:
+        """What the model says of each target, given as ids without BOS and EOS, in one batch."""
+        with autocast(self.device, self.precision):
+            return force(self.model, sources, targets)
+
+    def _with_details(self, sources: Batch, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
         flat = [hypothesis.ids for hypotheses in found for hypothesis in hypotheses]
         repeated = [source for source, hypotheses in zip(sources, found, strict=True) for _ in hypotheses]
-        forced = iter(force(self.model, repeated, flat))
+        forced = iter(self.force(repeated, flat))
         return [[replace(each, forced=next(forced)) for each in hypotheses] for hypotheses in found]

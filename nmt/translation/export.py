@@ -18,7 +18,7 @@ from nmt.ids import BOS, EOS, FIRST_PIECE, UNK
 from nmt.model.attention import MultiHeadAttention
 from nmt.model.transformer import DecoderLayer, EncoderLayer, FeedForward, Transformer, sinusoids
 from nmt.reporting import Reporter
-from nmt.scoring import Score, bleu
+from nmt.scoring.metrics import Score, bleu
 from nmt.translation.ctranslate2_engine import MADE_FROM, CTranslate2Engine, library, model_directory, stamp
 from nmt.translation.engine import TorchEngine
 from nmt.translation.hypothesis import Engine, SearchOptions

@@ -5,6 +5,7 @@ from torch.nn import functional as F
 
 from nmt.ids import BOS, EOS
 from nmt.model.transformer import Transformer, padded
+from nmt.translation.alignment import aligning_layer
 from nmt.translation.hypothesis import Batch, Forced
 
 
@@ -12,11 +13,10 @@ from nmt.translation.hypothesis import Batch, Forced
 def force(model: Transformer, sources: Batch, targets: Batch) -> list[Forced]:
     """The targets, given as ids without BOS and EOS as the sources are, in one batch; in the precision around it.
 
-    The attention is that of the last decoder layer but one to the source, the mean of its heads: there words find their
-    translations best (Garg et al. 2019, "Jointly Learning to Align and Translate"). Row t is of the step that predicts piece t.
+    The attention is that of `aligning_layer` to the source, the mean of its heads. Row t is of the step that predicts piece t.
     """
     device = model.embedding.weight.device
-    cross_attention = model.decoder[max(0, model.config.layers - 2)].cross_attention
+    cross_attention = model.decoder[aligning_layer(model.config.layers)].cross_attention
     with cross_attention.watched() as seen:  # type: ignore[operator, union-attr]
         memory = model.encode(padded([[*source, EOS] for source in sources], device))
         states = model.decode(padded([[BOS, *target] for target in targets], device), memory)

@@ -1,11 +1,15 @@
 """From a model directory on disk to a translator that is ready."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nmt.errors import UsageError
 from nmt.model_directory import WEIGHTS, ModelDirectory
 from nmt.translation.hypothesis import Engine
 from nmt.translation.translator import BATCH_TOKENS, Translator
+
+if TYPE_CHECKING:
+    from nmt.translation.engine import TorchEngine
 
 
 def load_translator(
@@ -26,7 +30,7 @@ def load_translator(
     language, _ = directory.languages()  # first, for it tells best what is wrong
     vocabulary = directory.read_vocabulary()
     if engine == "torch":
-        searching = _torch_engine(path, device, precision)
+        searching: Engine = load_torch_engine(path, device, precision)
     elif engine == "ctranslate2":
         from nmt.translation import ctranslate2_engine
 
@@ -36,7 +40,8 @@ def load_translator(
     return Translator(searching, vocabulary, language, batch_tokens or BATCH_TOKENS)
 
 
-def _torch_engine(path: Path, device: str, precision: str) -> Engine:
+def load_torch_engine(path: Path, device: str, precision: str) -> "TorchEngine":
+    """The PyTorch engine of a model directory, or of a checkpoint folder inside one. Raises UsageError as above."""
     from nmt.devices import find_device, find_translation_precision, take_gpu
     from nmt.translation.engine import TorchEngine
 

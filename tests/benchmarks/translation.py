@@ -51,7 +51,7 @@ from nmt.ids import EOS, FIRST_PIECE
 from nmt.lines import read_lines
 from nmt.model.transformer import Transformer
 from nmt.model_directory import ModelDirectory
-from nmt.scoring import bleu
+from nmt.scoring.metrics import bleu
 from nmt.training import checkpoint
 from nmt.translation.translator import BATCH_TOKENS, LONGEST
 from tests.benchmarks import translators, turns

@@ -5,12 +5,13 @@ import json
 import re
 import subprocess
 import sys
+from itertools import count, islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from nmt import scoring
-from nmt.errors import UsageError
+from nmt.data.corpus import demo_folder
 from nmt.lines import read_lines
 from nmt.model_directory import ModelDirectory
 from tests.conftest import Nmt, call, refusal
@@ -19,6 +20,8 @@ SIGNATURE = re.compile(r"nrefs:\d\|case:\w+\|eff:no\|tok:13a\|smooth:exp\|versio
 
 REFERENCE = "Das Haus ist alt.\nEr sagte: „Halt!“ und ging um 15.30 Uhr.\nDer Hund schläft unter dem Tisch.\n"
 OTHER = "Das Haus ist sehr alt.\nEr sagte „Halt“ und ging halb vier.\nUnter dem Tisch schläft der Hund.\n"
+LINES = list(islice(read_lines(demo_folder() / "test.de"), 60))
+TEXT = "".join(f"{line}\n" for line in LINES)
 HYPOTHESES = {
     "close": 'Das Haus ist alt .\nEr sagte: "Halt!" und ging um 15.30 Uhr.\nDer Hund schläft unter dem Tisch.\n',
     "loose": "das haus war alt.\nEr sagte Halt und ging.\nEin Hund schläft unter dem alten TISCH.\n",
@@ -34,6 +37,34 @@ def write(folder: Path, **texts: str | bytes) -> list[Path]:
     return [folder / name for name in texts]
 
 
+def damaged(every: int, place: int = 0) -> str:
+    """The text without one word, at this place, of every so many."""
+    numbers = count(1)
+    lines = [[word for word in line.split() if next(numbers) % every != place] for line in LINES]
+    return "".join(" ".join(words) + "\n" for words in lines)
+
+
+def sacrebleu_text(*arguments: str | Path) -> str:
+    """What the `sacrebleu` command prints with these arguments, to four digits."""
+    command = [sys.executable, "-m", "sacrebleu", *map(str, arguments)]
+    width = [] if "-w" in arguments else ["-w", "4"]
+    return subprocess.run([*command, *width], capture_output=True, check=True, encoding="utf-8").stdout
+
+
+def sacrebleu(*arguments: str | Path) -> list[dict[str, Any]]:
+    """The `sacrebleu` command's BLEU, chrF and TER of one system, each an object."""
+    results: list[dict[str, Any]] = json.loads(sacrebleu_text(*arguments, "-m", "bleu", "chrf", "ter", "-w", "6"))
+    return results
+
+
+def scores(*arguments: str | Path) -> list[dict[str, Any]]:
+    """The JSON of `nmt score`."""
+    done = call("score", *arguments, "--format", "json")
+    assert done.exit_code == 0, done.stderr
+    found: list[dict[str, Any]] = json.loads(done.stdout_bytes)
+    return found
+
+
 def shown_score(output: str) -> str:
     """The two-decimal score in the one line of output."""
     [line] = output.splitlines()
@@ -45,16 +76,73 @@ def shown_score(output: str) -> str:
 @pytest.mark.parametrize("references", [1, 2])
 @pytest.mark.parametrize("name", HYPOTHESES)
 def test_equals_the_sacrebleu_command(name: str, references: int, options: list[str], tmp_path: Path) -> None:
-    """Score and signature are those of the `sacrebleu` command on the same files, to its last shown digit."""
+    """Score and signature are those of the `sacrebleu` command on the same files, to six digits, for every metric."""
     hypothesis, *paths = write(tmp_path, hyp=HYPOTHESES[name], ref=REFERENCE, other=OTHER)[: 1 + references]
-    flags = ["-lc"] if options else []
-    command = [sys.executable, "-m", "sacrebleu", *map(str, paths), "-i", str(hypothesis), "-w", "2", *flags]
-    theirs = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
-    ours = call("score", hypothesis, *(word for path in paths for word in ("-r", path)), *options)
-    assert ours.exit_code == 0
-    assert ours.stderr == ""
-    assert f"BLEU {theirs['score']:.2f} (3 lines) {theirs['signature']}\n" in ours.stdout_bytes.decode()
-    assert f"nrefs:{references}|" in ours.stdout
+    theirs = sacrebleu(*paths, "-i", hypothesis, *(["-lc", "--chrf-lowercase"] if options else []))
+    named = [word for path in paths for word in ("-r", path)]
+    done = call("score", hypothesis, *named, "--metric", "all", "--format", "json", *options)
+    assert (done.exit_code, done.stderr) == (0, "")
+    ours = json.loads(done.stdout)
+    assert [(one["metric"], f"{one['score']:.6f}", one["signature"]) for one in ours] == [
+        (one["name"], f"{one['score']:.6f}", one["signature"]) for one in theirs
+    ]
+    assert {(one["lines"], one["references"]) for one in ours} == {(3, references)}
+    assert f"BLEU {theirs[0]['score']:.2f} (3 lines) {theirs[0]['signature']}\n" in (
+        call("score", hypothesis, *named, *options).stdout_bytes.decode()
+    )
+    assert f"nrefs:{references}|" in theirs[0]["signature"]
+
+
+def test_confidence_equals_the_sacrebleu_command(tmp_path: Path) -> None:
+    """Mean and interval of one system are sacreBLEU's own to four digits, for every metric, beside the plain score."""
+    hypothesis, reference = write(tmp_path, hyp=damaged(7), ref=TEXT)
+    theirs = sacrebleu(reference, "-i", hypothesis, "--confidence")
+    ours = scores(hypothesis, "-r", reference, "--metric", "all", "--confidence")
+    assert [
+        (one["metric"], one["signature"], f"{one['confidence']['mean']:.4f}", f"{one['confidence']['interval']:.4f}")
+        for one in ours
+    ] == [
+        (one["name"], one["signature"], f"{one['confidence_mean']:.4f}", f"{one['confidence_var']:.4f}")
+        for one in theirs
+    ]
+    assert all("|bs:1000|seed:12345|" in one["signature"] for one in ours)
+    plain = scores(hypothesis, "-r", reference, "--metric", "all")
+    assert [one["score"] for one in ours] == [one["score"] for one in plain]
+    [line] = call("score", hypothesis, "-r", reference, "--confidence").stdout.splitlines()
+    mean, interval = (f"{theirs[0][key]:.2f}" for key in ("confidence_mean", "confidence_var"))
+    assert (
+        f"BLEU {theirs[0]['score']:.2f} (60 lines; 95% interval {mean} ± {interval}) {theirs[0]['signature']}" in line
+    )
+
+
+def test_significance_equals_the_sacrebleu_command(tmp_path: Path) -> None:
+    """Of two systems, scores, means, intervals and p-value are those of sacreBLEU's paired bootstrap, digit by digit."""
+    first, second, reference = write(tmp_path, first=damaged(7), second=damaged(7, 3), ref=TEXT)
+    table = sacrebleu_text(
+        reference, "-i", first, second, "--paired-bs", "-m", "bleu", "chrf", "ter", "-f", "text", "-nc"
+    )
+    theirs = re.findall(r"(\d+\.\d+) \((\d+\.\d+) ± (\d+\.\d+)\)", table)
+    p_values = re.findall(r"\(p = (\d\.\d{4})\)", table)
+    ours = scores(first, second, "-r", reference, "--metric", "all", "--confidence")
+    numbers = [(one["score"], one["confidence"]["mean"], one["confidence"]["interval"]) for one in ours]
+    assert [tuple(f"{number:.4f}" for number in row) for row in numbers] == theirs
+    assert [one["p_value"] for one in ours[:3]] == [None] * 3
+    assert [f"{one['p_value']:.4f}" for one in ours[3:]] == p_values
+    assert all(0.001 < float(p_value) < 1 for p_value in p_values), p_values  # or nothing would be compared
+    assert {one["baseline"] for one in ours} == {str(first)}
+    assert [(one["system"], one["metric"]) for one in ours] == [
+        (str(path), metric) for path in (first, second) for metric in ("BLEU", "chrF2", "TER")
+    ]
+    assert all(f" {one['signature']}\n" in table for one in ours)
+    plain = scores(first, second, "-r", reference, "--metric", "all")
+    assert [one["score"] for one in ours] == [one["score"] for one in plain]
+
+
+def test_equal_systems_do_not_differ(tmp_path: Path) -> None:
+    """Two files of one text differ with p = 1, where sacreBLEU's own count would call them different with 0.001."""
+    first, second, reference = write(tmp_path, first=damaged(7), second=damaged(7), ref=TEXT)
+    assert scores(first, second, "-r", reference, "--confidence")[1]["p_value"] == 1.0
+    assert call("score", first, second, "-r", reference, "--confidence").stdout.splitlines()[4].endswith(" 1.0000")
 
 
 def test_case_counts_unless_told_otherwise(tmp_path: Path) -> None:
@@ -64,15 +152,45 @@ def test_case_counts_unless_told_otherwise(tmp_path: Path) -> None:
     assert shown_score(call("score", hypothesis, "-r", reference, "--lowercase").stdout) == "100.00"
 
 
-def test_every_hypothesis_gets_a_line(tmp_path: Path) -> None:
-    """Several systems give one line each, in order, with file, reference, line count and signature; stderr is empty."""
+def test_every_hypothesis_gets_a_row(tmp_path: Path) -> None:
+    """Several systems make a table: a row each, in order, with the score it has alone, and the signature below."""
     close, loose, reference = write(tmp_path, close=HYPOTHESES["close"], loose=HYPOTHESES["loose"], ref=REFERENCE)
     done = call("score", close, loose, "-r", reference)
-    lines = done.stdout.splitlines()
-    assert [line.split(" against ")[0] for line in lines] == [str(close), str(loose)]
-    assert all("ref: BLEU " in line and "(3 lines)" in line and SIGNATURE.search(line) for line in lines)
-    assert lines[1].split("BLEU")[1] == call("score", loose, "-r", reference).stdout.rstrip("\n").split("BLEU")[1]
+    title, _, header, *rows, _, signature = done.stdout.splitlines()
+    assert title == "against ref (3 lines)"
+    assert header.split() == ["BLEU"]
+    assert [row.split() for row in rows] == [
+        [str(path), shown_score(call("score", path, "-r", reference).stdout)] for path in (close, loose)
+    ]
+    assert re.fullmatch(f"BLEU  {SIGNATURE.pattern}", signature)
     assert done.stderr == ""
+
+
+def test_a_file_named_twice_is_refused(tmp_path: Path) -> None:
+    """Two rows of one name could not be told apart."""
+    hypothesis, reference = write(tmp_path, hyp=REFERENCE, ref=REFERENCE)
+    assert str(hypothesis) in refusal(call("score", hypothesis, hypothesis, "-r", reference))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--metric", "meteor"], ["--metric", "bleu, chrf, ter, all or paper"]),
+        (["--metric", "BLEU"], ["--metric", "bleu, chrf, ter, all or paper"]),
+        (["--format", "xml"], ["--format", "text or json"]),
+        (["--examples", "-1"], ["--examples", "at least 0"]),
+        (["--examples", "2", "--format", "json"], ["--examples", "--format json"]),
+        (["--examples", "2", "--sentences"], ["--examples", "--sentences"]),
+        (["--sentences", "--confidence"], ["--sentences", "--confidence"]),
+        (["--sentences", "--metric", "paper"], ["--sentences", "--metric bleu"]),
+        (["--examples", "2", "--metric", "paper"], ["--examples", "--metric bleu"]),
+    ],
+)
+def test_options_that_cannot_be_are_refused(options: list[str], words: list[str], tmp_path: Path) -> None:
+    """Values that are none, and options that do not go together, are one sentence with the way out."""
+    hypothesis, reference = write(tmp_path, **{"hyp": REFERENCE, "ref.de": REFERENCE})
+    message = refusal(call("score", hypothesis, "-r", reference, *options))
+    assert all(word in message for word in words)
 
 
 def test_reads_the_hypothesis_from_stdin(tmp_path: Path) -> None:
@@ -113,15 +231,6 @@ def test_one_bad_file_of_many_gives_no_score_at_all(tmp_path: Path) -> None:
     """Where the second hypothesis does not line up, the first one's score is not printed either."""
     good, bad, reference = write(tmp_path, good=REFERENCE, bad="x\n", ref=REFERENCE)
     assert "bad" in refusal(call("score", good, bad, "-r", reference))
-
-
-@pytest.mark.parametrize("wrong", [["a b c"], ["a b c", "d e f", "g h i"]])
-def test_the_function_counts_too(wrong: list[str]) -> None:
-    """`scoring.bleu`, which validation uses, refuses what sacreBLEU's Python interface would score with 100."""
-    with pytest.raises(UsageError, match=str(len(wrong))):
-        scoring.bleu(["a b c", "d e f"], [wrong])
-    with pytest.raises(UsageError, match="reference 2"):
-        scoring.bleu(["a b c", "d e f"], [["a b c", "d e f"], wrong])
 
 
 def test_empty_files_are_an_error_with_their_name(tmp_path: Path) -> None:
@@ -230,3 +339,19 @@ def test_a_file_name_that_stdout_cannot_spell(nmt: Nmt, tmp_path: Path) -> None:
     done = nmt("score", path, "-r", path, PYTHONUTF8="0", PYTHONIOENCODING="ascii")
     assert done.returncode == 0, done.stderr
     assert b"BLEU 100.00" in done.stdout
+
+
+def test_bare_it_takes_all_options(overfitted: Path) -> None:
+    """Several metrics of the model's own test set, as JSON and as examples with their source."""
+    found = scores("-m", overfitted, "--metric", "all")
+    assert [(one["system"], one["metric"], one["lines"]) for one in found] == [
+        (str(overfitted), metric, 100) for metric in ("BLEU", "chrF2", "TER")
+    ]
+    lines = call("score", "-m", overfitted, "--metric", "all").stdout.splitlines()
+    assert lines[0] == "tiny-corpus test, en-de (100 lines)"
+    assert lines[3].split() == [str(overfitted), *(f"{one['score']:.2f}" for one in found)]
+    shown = call("score", "-m", overfitted, "--examples", "1").stdout.splitlines()
+    assert [line.split()[0] for line in shown[4:8]] == ["line", "source", "reference", "hypothesis"]
+    source, reference = (list(read_lines(overfitted / "heldout" / f"test.{language}.gz")) for language in ("en", "de"))
+    number = int(shown[4].split()[1].rstrip(","))
+    assert shown[5:7] == [f"  source      {source[number - 1]}", f"  reference   {reference[number - 1]}"]

@@ -1,0 +1,33 @@
+"""Makes the pictures of the README from a model that `make demo` has trained: python data/pictures/draw.py MODEL
+
+attention.svg is what `nmt attention --svg` writes; curve.png and curve-dark.png are the first chart of the run's report.html,
+as Chromium shows it.
+"""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+SENTENCE = "My mother has forgotten that you have bought this old house."
+HERE = Path(__file__).parent
+
+
+def main() -> None:
+    model = Path(sys.argv[1])
+    command = ["nmt", "attention", SENTENCE, "--svg", "-m", str(model), "-o", str(HERE / "attention.svg")]
+    subprocess.run([sys.executable, "-m", *command], check=True)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 760, "height": 900}, device_scale_factor=2)
+        page.goto((model / "report.html").resolve().as_uri())
+        page.locator("figure").first.screenshot(path=HERE / "curve.png")
+        page.emulate_media(color_scheme="dark")
+        page.locator("figure").first.screenshot(path=HERE / "curve-dark.png")
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()

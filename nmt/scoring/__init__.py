@@ -1,0 +1,1 @@
+"""`nmt score`: translations against references, in the field's own numbers."""

@@ -1,0 +1,116 @@
+"""How scores are written: a line or a table for people, JSON for programs, and sentences to look at."""
+
+import json
+from collections.abc import Sequence
+
+from nmt.lines import clean
+from nmt.scoring.metrics import LOWER_IS_BETTER, Evaluation, Score
+
+Column = Sequence[Score]  # one metric's scores of all systems
+
+
+def as_text(evaluation: Evaluation, title: str, columns: Sequence[Column]) -> list[str]:
+    """One score as a line, several as a table with a row for each system, and the signatures below it."""
+    if len(columns) == len(evaluation.systems) == 1:
+        return [f"{title}: {columns[0][0]}"]
+    names = [name for name, _ in evaluation.systems]
+    cells = [["", *names], *(cell for column in columns for cell in _cells(column))]
+    width = max(len(column[0].metric) for column in columns)
+    signatures = [f"{column[0].metric:<{width}}  {_signature(column[0])}" for column in columns]
+    notes = []
+    if columns[0][-1].confidence and len(names) > 1:
+        notes = [
+            "",
+            f"p: how likely so large a difference from {names[0]} is by chance (paired bootstrap, 1,000 resamples)",
+        ]
+    return [f"{title} ({evaluation.lines:,} lines)", "", *_aligned(cells), "", *signatures, *notes]
+
+
+def _cells(column: Column) -> list[list[str]]:
+    """One metric's columns of the table, each with its title first."""
+    cells = [[column[0].metric, *(f"{score.value:.2f}" for score in column)]]
+    sure = [score.confidence for score in column if score.confidence]
+    if sure:
+        cells.append(["95% interval", *(f"{one.mean:.2f} ± {one.interval:.2f}" for one in sure)])
+    if len(sure) > 1:
+        cells.append(["p", *("" if one.p_value is None else f"{one.p_value:.4f}" for one in sure)])
+    return cells
+
+
+def _signature(score: Score) -> str:
+    return score.signature + " (lower is better)" * (score.metric == LOWER_IS_BETTER)
+
+
+def _aligned(columns: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of these columns, side by side: names to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in columns]
+    lines = []
+    for first, *others in zip(*columns, strict=True):
+        cells = [first.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def as_json(evaluation: Evaluation, columns: Sequence[Column]) -> str:
+    """A list with an object for each system and metric; the numbers are not rounded."""
+    names = [name for name, _ in evaluation.systems]
+    found = []
+    for place, name in enumerate(names):
+        for score in (column[place] for column in columns):
+            one = {
+                "system": name,
+                "metric": score.metric,
+                "score": score.value,
+                "signature": score.signature,
+                "lines": score.lines,
+                "references": len(evaluation.references),
+            }
+            if score.confidence:
+                one["confidence"] = {"mean": score.confidence.mean, "interval": score.confidence.interval}
+                if len(names) > 1:
+                    one |= {"p_value": score.confidence.p_value, "baseline": names[0]}
+            found.append(one)
+    return json.dumps(found, indent=2, ensure_ascii=False)
+
+
+def sentences(evaluation: Evaluation, scores: Sequence[Sequence[Column]]) -> list[str]:
+    """A JSON object for each system, line and metric: `scores` of each system, metric and line."""
+    found = []
+    for (name, hypotheses), metrics in zip(evaluation.systems, scores, strict=True):
+        references = zip(*(lines for _, lines in evaluation.references), strict=True)
+        for number, (hypothesis, expected, *each) in enumerate(zip(hypotheses, references, *metrics, strict=True), 1):
+            found += [
+                json.dumps(
+                    {
+                        "line": number,
+                        "system": name,
+                        "metric": score.metric,
+                        "score": score.value,
+                        "signature": score.signature,
+                        "hypothesis": hypothesis,
+                        "references": expected,
+                    },
+                    ensure_ascii=False,
+                )
+                for score in each
+            ]
+    return found
+
+
+def examples(
+    evaluation: Evaluation, name: str, hypotheses: Sequence[str], scores: Sequence[Score], count: int
+) -> list[str]:
+    """The `count` worst and best sentences of a system, none of them twice; of equal ones the first."""
+    sign = -1 if scores[0].metric == LOWER_IS_BETTER else 1
+    worst_first = sorted(range(len(scores)), key=lambda place: (sign * scores[place].value, place))
+    worst = worst_first[: min(count, (len(scores) + 1) // 2)]
+    best = sorted({*worst_first} - {*worst}, key=lambda place: (-sign * scores[place].value, place))[:count]
+    texts = [("source", evaluation.source)] if evaluation.source else []
+    texts += [*(("reference", lines) for _, lines in evaluation.references), ("hypothesis", hypotheses)]
+    shown = []
+    for kind, places in (("worst", worst), ("best", best)):
+        shown += ["", f"{name}: {kind} sentences by {scores[0].metric} {scores[0].signature}"] if places else []
+        for place in places:
+            shown += ["", f"line {place + 1}, {scores[place].metric} {scores[place].value:.2f}"]
+            shown += [f"  {label:<10}  {clean(lines[place])}" for label, lines in texts]
+    return shown

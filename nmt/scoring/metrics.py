@@ -1,0 +1,120 @@
+"""Scores to trust: sacreBLEU on detokenised text against raw references, always with its signature."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nmt.errors import UsageError
+
+METRICS = ("bleu", "chrf", "ter")
+LOWER_IS_BETTER = "TER"  # it counts edits; the others count what is right
+
+Text = tuple[str, Sequence[str]]  # what to call it, and its lines
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What is scored: the translations of one or more systems, and what they should be, line by line.
+
+    Raises UsageError where line counts differ or there is nothing to score: sacreBLEU's own interface would score the shorter
+    part, even with 100.
+    """
+
+    systems: Sequence[Text]  # the first is the baseline that others are compared with
+    references: Sequence[Text]
+    source: Sequence[str] | None = None  # where it is known
+
+    def __post_init__(self) -> None:
+        for name, lines in self.systems:
+            for reference, expected in self.references:
+                if len(lines) != len(expected):
+                    raise UsageError(
+                        f"{name} has {len(lines):,} lines but {reference} has {len(expected):,}: they must line up"
+                    )
+            if not lines:
+                raise UsageError(f"{name}: holds no lines to score")
+
+    @property
+    def lines(self) -> int:
+        return len(self.systems[0][1])
+
+
+@dataclass(frozen=True)
+class Confidence:
+    """What 1,000 bootstrap resamples of the sentences tell of a score (Koehn 2004)."""
+
+    mean: float  # of their scores
+    interval: float  # half the width of the range that holds 95% of them
+    p_value: float | None  # of the difference from the first system, two-sided; None for that itself
+
+
+@dataclass(frozen=True)
+class Score:
+    """A score, and everything needed to compute it again."""
+
+    metric: str
+    value: float  # from 0 to 100; TER may exceed that
+    signature: str
+    lines: int
+    confidence: Confidence | None = None
+
+    def __str__(self) -> str:
+        sure = self.confidence
+        interval = f"; 95% interval {sure.mean:.2f} ± {sure.interval:.2f}" if sure else ""
+        return f"{self.metric} {self.value:.2f} ({self.lines:,} lines{interval}) {self.signature}"
+
+
+def create(metric: str, lowercase: bool = False, of_sentences: bool = False) -> Any:
+    """sacreBLEU's metric of that name in METRICS, with its default settings.
+
+    BLEU of sentences counts no longer n-grams than there are (effective order), or it would be near 0 for short ones.
+    """
+    from sacrebleu.metrics import BLEU, CHRF, TER
+
+    if metric == "bleu":
+        return BLEU(lowercase=lowercase, effective_order=of_sentences)
+    return CHRF(lowercase=lowercase) if metric == "chrf" else TER()  # TER ignores case by default
+
+
+def corpus_scores(evaluation: Evaluation, metric: Any, confidence: bool = False) -> list[Score]:
+    """The score of each system by a sacreBLEU metric, in order."""
+    references = [lines for _, lines in evaluation.references]
+    if confidence:
+        return _resampled(evaluation, references, metric)
+    results = [metric.corpus_score(lines, references) for _, lines in evaluation.systems]
+    return [Score(result.name, result.score, str(metric.get_signature()), evaluation.lines) for result in results]
+
+
+def _resampled(evaluation: Evaluation, references: list[Sequence[str]], metric: Any) -> list[Score]:
+    from sacrebleu.significance import PairedTest
+
+    try:
+        test = PairedTest(evaluation.systems, {"": metric}, references, test_type="bs")
+    except ValueError:
+        raise UsageError("SACREBLEU_SEED: must be a whole number; unset it for sacreBLEU's own, 12345") from None
+    signatures, results = test()
+    [(name, signature)] = signatures.items()
+    baseline = results[name][0].score
+    scores = []
+    for result in results[name]:
+        # sacreBLEU counts differences beyond the observed one, of which equal systems have none: it would give them 0.001.
+        p_value = 1.0 if result.p_value is not None and result.score == baseline else result.p_value
+        sure = Confidence(float(result.mean), float(result.ci), p_value)
+        scores.append(Score(name, result.score, str(signature), evaluation.lines, sure))
+    return scores
+
+
+def sentence_scores(hypotheses: Sequence[str], references: Sequence[Text], metric: Any) -> list[Score]:
+    """The score of each line by itself, of lines that line up; `metric` is one `of_sentences`."""
+    scores = []
+    for hypothesis, *expected in zip(hypotheses, *(lines for _, lines in references), strict=True):
+        result = metric.sentence_score(hypothesis, expected)
+        scores.append(Score(result.name, result.score, str(metric.get_signature()), lines=1))
+    return scores
+
+
+def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
+    """Corpus BLEU of detokenised lines against one or more reference sets, each with a line for every hypothesis."""
+    named = [(f"reference {number}", lines) for number, lines in enumerate(references, 1)]
+    [score] = corpus_scores(Evaluation([("the hypothesis", hypotheses)], named), create("bleu"))
+    return score

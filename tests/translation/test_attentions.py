@@ -1,0 +1,97 @@
+"""All attentions of a sentence: those of torch's own layers, and of the translation that `nmt translate` gives."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from nmt.config import ModelConfig
+from nmt.errors import UsageError
+from nmt.ids import BOS, EOS
+from nmt.model.attention import MultiHeadAttention
+from nmt.model.transformer import Transformer
+from nmt.translation.attentions import LONGEST, attend, watch
+from nmt.translation.forced import force
+from tests.conftest import call
+from tests.model.test_transformer import copy_attention, copy_rest, randomised
+from tests.translation.test_search import sentences, small_model
+
+
+def weights_of_torch(attention: Any, x: Tensor, memory: Tensor, mask: Tensor | None = None) -> Any:
+    _, weights = attention(x, memory, memory, attn_mask=mask, need_weights=True, average_attn_weights=False)
+    return weights
+
+
+@torch.no_grad()
+def stack_of_torch(model: Transformer, source: list[int], target: list[int]) -> list[np.ndarray]:
+    """Encoder, decoder and cross attention from `nn.TransformerEncoderLayer` and `nn.TransformerDecoderLayer`."""
+    config = model.config
+    shape = (config.d_model, config.heads, config.d_ff, 0.0, "relu", config.layer_norm_epsilon)
+    found: list[list[Tensor]] = [[], [], []]
+    memory = model.embedding(torch.tensor([[*source, EOS]]))
+    for encoder_layer in model.encoder:
+        layer: Any = nn.TransformerEncoderLayer(*shape, batch_first=True).eval()
+        copy_rest(encoder_layer, layer)
+        found[0].append(weights_of_torch(layer.self_attn, memory, memory))
+        memory = layer(memory)
+    x = model.embedding(torch.tensor([[BOS, *target]]))
+    causal = nn.Transformer.generate_square_subsequent_mask(x.size(1))
+    ours: Any
+    for ours in model.decoder:
+        layer = nn.TransformerDecoderLayer(*shape, batch_first=True).eval()
+        copy_rest(ours, layer)
+        copy_attention(ours.cross_attention, layer.multihead_attn)
+        found[1].append(weights_of_torch(layer.self_attn, x, x, causal))
+        attended = layer.norm1(x + layer.self_attn(x, x, x, attn_mask=causal)[0])
+        found[2].append(weights_of_torch(layer.multihead_attn, attended, memory))
+        x = layer(x, memory, causal)
+    return [torch.cat(layers).numpy() for layers in found]
+
+
+def test_weights_are_those_of_torchs_layers() -> None:
+    """Every layer and head of all three attentions, to 1e-5; each row is a distribution, and no row sees the future."""
+    model = randomised(Transformer(ModelConfig(layers=3, d_model=32, heads=4, d_ff=64), 40)).eval()
+    for source, target in zip(sentences(0), sentences(1), strict=True):
+        found = watch(model, source, target)
+        for ours, theirs in zip(found, stack_of_torch(model, source, target), strict=True):
+            assert ours.shape == theirs.shape
+            np.testing.assert_allclose(ours, theirs, atol=1e-5, rtol=0)
+            np.testing.assert_allclose(ours.sum(-1), 1, atol=1e-5)
+        assert not np.triu(found[1], 1).any()
+    assert all(module.seen is None for module in model.modules() if isinstance(module, MultiHeadAttention))
+
+
+def test_forced_decoding_shows_the_same_attention() -> None:
+    """What `--details` aligns words by is one layer of these maps, the mean of its heads."""
+    model = small_model(0)
+    for source, target in zip(sentences(0), sentences(1), strict=True):
+        _, _, cross = watch(model, source, target)
+        [forced] = force(model, [source], [target])
+        np.testing.assert_allclose(forced.attention, cross[-1].mean(0), atol=1e-6)
+
+
+def test_the_translation_is_that_of_nmt_translate(overfitted: Path) -> None:
+    """The text that translate gives, its pieces on both sides with EOS and BOS in place, and maps that fit them."""
+    line = "  I have seen the old man. "
+    maps = attend(overfitted, line)
+    assert call("translate", "--no-split", "-m", overfitted, stdin=line.encode()).stdout.strip() == maps.translation
+    assert "".join(maps.source) == "\u2581" + line.strip().replace(" ", "\u2581") + "</s>"
+    assert "".join(maps.written) == "\u2581" + maps.translation.replace(" ", "\u2581") + "</s>"
+    assert maps.read == ["<s>", *maps.written[:-1]]
+    assert maps.languages == ("en", "de")
+    s, t = len(maps.source), len(maps.written)
+    assert (maps.encoder.shape, maps.decoder.shape, maps.cross.shape) == ((2, 4, s, s), (2, 4, t, t), (2, 4, t, s))
+
+
+@pytest.mark.parametrize("text", ["", " \u200b\t", "12.5 %", "-"])
+def test_what_is_not_translated_has_no_attention(text: str, overfitted: Path) -> None:
+    with pytest.raises(UsageError, match="no letter"):
+        attend(overfitted, text)
+
+
+def test_a_text_that_nobody_could_look_at_is_refused(overfitted: Path) -> None:
+    with pytest.raises(UsageError, match=str(LONGEST)):
+        attend(overfitted, "old man " * LONGEST)

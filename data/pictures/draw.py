@@ -11,7 +11,7 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-SENTENCE = "My mother has forgotten that you have bought this old house."
+SENTENCE = "Julia says that she has bought the new car."
 HERE = Path(__file__).parent
 
 
@@ -23,6 +23,7 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 760, "height": 900}, device_scale_factor=2)
         page.goto((model / "report.html").resolve().as_uri())
+        page.add_style_tag(content="figure { padding: 1rem }")  # or its last point would be cut in half
         page.locator("figure").first.screenshot(path=HERE / "curve.png")
         page.emulate_media(color_scheme="dark")
         page.locator("figure").first.screenshot(path=HERE / "curve-dark.png")

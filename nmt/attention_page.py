@@ -1,0 +1,108 @@
+"""What the model looks at as it translates one sentence: a page that needs a browser and nothing else.
+
+The page holds every weight, so that any attention, layer and head can be chosen, and draws the chosen one alone.
+"""
+
+import base64
+import io
+import json
+import os
+import sys
+import zlib
+from html import escape
+from itertools import islice
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nmt import lines
+from nmt.attention_picture import picture, visible
+from nmt.errors import UsageError
+from nmt.reporting import Reporter
+from nmt.translation.alignment import aligning_layer
+
+if TYPE_CHECKING:
+    from nmt.translation.attentions import AttentionMaps
+
+STEPS = 65_535  # between a weight of 0 and of 1
+SHORT = 26  # up to so many pieces a side, map and explanation stand side by side
+
+
+def write(model: Path, text: str, output: Path | None, svg: bool, device: str | None, reporter: Reporter) -> None:
+    """Write the page, or the picture, of a sentence; of `text` "-" the one on stdin. Raises UsageError."""
+    if output is None and sys.stdout is not None and sys.stdout.isatty():
+        kind, name = ("picture", "attention.svg") if svg else ("page", "attention.html")
+        raise UsageError(f"a {kind} is nothing to read on a terminal; name a file, for example -o {name}")
+    if output is not None and output.exists() and not output.is_file():
+        raise UsageError(f"--output {output}: not a file; name one")
+    sentence = read_sentence(text, reporter)
+    from nmt.translation.attentions import attend
+    from nmt.translation.parts import writable
+
+    maps = attend(model, sentence, device)
+    drawn = picture(maps) if svg else page(maps)
+    if output is None:
+        lines.standard_output().write(drawn.encode())
+        return
+    with writable(output):
+        lines.replace_text(output, drawn)
+    reporter.say(f"written to {output}" if svg else f"written to {output}: open it in a browser")
+
+
+def read_sentence(text: str, reporter: Reporter) -> str:
+    """The one line that is not blank, of the argument or of stdin. Raises UsageError."""
+    if text == "-":
+        if sys.stdin is not None and sys.stdin.isatty():
+            reporter.say("reading from the terminal: one sentence, then Ctrl-D")
+        name, stream = "standard input", lines.standard_input()
+    else:
+        name, stream = "the sentence", io.BytesIO(os.fsencode(text))  # the bytes as they were typed
+    found = list(islice((line for line in lines.decode_lines(stream, name) if not lines.is_blank(line)), 2))
+    if not found:
+        raise UsageError(f'{name} is blank; give a sentence, for example `nmt attention "A man sleeps." -o page.html`')
+    if len(found) > 1:
+        raise UsageError(f"{name} holds more than one line; give one sentence at a time, for example by `head -1`")
+    return found[0]
+
+
+def page(maps: "AttentionMaps") -> str:
+    """The whole page."""
+    source, target = maps.languages
+    layers, heads = maps.cross.shape[:2]
+    data = {
+        "source": list(map(visible, maps.source)),
+        "read": list(map(visible, maps.read)),
+        "written": list(map(visible, maps.written)),
+        "layers": layers,
+        "heads": heads,
+        "d_model": maps.d_model,
+        "layer": aligning_layer(layers),
+        "weights": pack([maps.encoder, maps.decoder, maps.cross]),
+    }
+    template = Template(Path(__file__).with_name("attention_page.html").read_text(encoding="utf-8"))
+    return template.substitute(
+        languages=f"{text(source)} → {text(target)}",
+        from_language=text(source),
+        to_language=text(target),
+        text=text(maps.text),
+        translation=text(maps.translation),
+        sizes=f"{layers} layer{'s' * (layers > 1)}, {heads} head{'s' * (heads > 1)}, <i>d</i><sub>model</sub> = "
+        f"{maps.d_model:,}; {len(maps.source):,} source pieces, {len(maps.written):,} target pieces",
+        shape="short" if max(len(maps.source), len(maps.written)) <= SHORT else "long",
+        # In a script element nothing but "</script" and "<!--" could end what JSON begins.
+        data=json.dumps(data).replace("<", "\\u003c"),
+        picture=picture(maps),
+    )
+
+
+def text(value: str) -> str:
+    """Anything from outside as HTML."""
+    return escape(visible(lines.clean(value)))
+
+
+def pack(maps: list[np.ndarray]) -> str:
+    """Weights, one map after the other, as base64 of deflated little-endian 16-bit integers: none is off by 1e-5."""
+    numbers = b"".join((weights * STEPS).round().astype("<u2").tobytes() for weights in maps)
+    return base64.b64encode(zlib.compress(numbers, 9)).decode()

@@ -4,20 +4,18 @@
 """
 
 import json
+import math
 import textwrap
 from dataclasses import asdict
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from nmt.config import MICRO_BATCH, PRESETS, RUNTIME, ModelConfig, Preset, TrainingConfig, find_preset, fine_tuning
 from nmt.errors import UsageError
 from nmt.lines import clean
 from nmt.model_directory import PROGRESS, ModelDirectory
-from nmt.report import format_perplexity
-from nmt.reporting import duration
+from nmt.reporting import duration, format_perplexity
 from nmt.sizes import TRAINING, attention, feed_forward, flops, layer_norm, memory, parameters
 from nmt.training.schedule import learning_rate
 
@@ -65,7 +63,16 @@ def describe(preset: str | None, model: Path, form: str) -> str:
     """
     if form not in ("text", "json"):
         raise UsageError(f"--format {form}: must be text or json")
-    facts = of_model(model) if preset is None else of_preset(preset)
+    if preset is not None:
+        return tell(of_preset(preset), form)
+    try:
+        return tell(of_model(model), form)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:  # what is not as nmt writes it
+        path = ModelDirectory.containing(model).config_path
+        raise UsageError(f"{path}: is damaged ({type(error).__name__}); restore it") from None
+
+
+def tell(facts: Facts, form: str) -> str:
     return (json.dumps(facts) if form == "json" else "\n\n".join(page(facts))) + "\n"
 
 
@@ -80,18 +87,17 @@ def of_preset(name: str) -> Facts:
 
 
 def of_model(path: Path) -> Facts:
-    """The facts of a model directory, or of the run up to one of its checkpoints. Raises UsageError."""
+    """The facts of a model directory, or of the run up to one of its checkpoints. Raises UsageError, and of a damaged
+    config.json whatever comes of it.
+    """
     directory = ModelDirectory.containing(path)
     config = directory.read_config()
-    try:
-        model = ModelConfig.model_validate(config["model"])
-        training = TrainingConfig.model_validate(config["training"])
-        tuned = fine_tuning(model, training, MICRO_BATCH) if "from" in config else None
-        preset = tuned or PRESETS.get(config["preset"])
-        facts = _facts(str(path), config["preset"], preset, model, training, len(directory.read_vocabulary()))
-        return facts | {"vocabulary_exact": True, "run": _run(directory, config, _last_update(directory, path))}
-    except (KeyError, TypeError, ValidationError) as error:
-        raise UsageError(f"{directory.config_path}: is damaged ({type(error).__name__}); restore it") from None
+    model = ModelConfig.model_validate(config["model"])
+    training = TrainingConfig.model_validate(config["training"])
+    tuned = fine_tuning(model, training, MICRO_BATCH) if "from" in config else None
+    preset = tuned or PRESETS.get(config["preset"])
+    facts = _facts(str(path), config["preset"], preset, model, training, len(directory.read_vocabulary()))
+    return facts | {"vocabulary_exact": True, "run": _run(directory, config, _last_update(directory, path))}
 
 
 def _facts(
@@ -137,13 +143,13 @@ def _last_update(directory: ModelDirectory, path: Path) -> int | None:
         return None
     try:
         return int(json.loads((path / PROGRESS).read_text(encoding="utf-8"))["update"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
         raise UsageError(f"{path / PROGRESS}: is damaged ({type(error).__name__}); name another checkpoint") from None
 
 
 def _run(directory: ModelDirectory, config: Facts, until: int | None) -> Facts:
     """What the directory tells of its run, up to this update where there is one."""
-    events = [event for event in directory.events() if until is None or event["step"] <= until]
+    events = [event for event in directory.events() if sound(event) and (until is None or event["step"] <= until)]
     saved = [path.name.removeprefix("step-") for path in directory.checkpoints.glob("step-*")]
     updates = [event["step"] for event in events] + [int(name) for name in saved if name.isdigit()]
     scored = [{key: event[key] for key in event if key != "samples"} for event in events if "bleu" in event]
@@ -164,6 +170,18 @@ def _run(directory: ModelDirectory, config: Facts, until: int | None) -> Facts:
         "last": trained[-1] if trained else None,
         "average": average[-1] if average else None,
     }
+
+
+def sound(event: Facts) -> bool:
+    """Whether all that is told of a line of metrics.jsonl is in it, and can be: somebody may have written into the file."""
+    try:
+        numbers = [event["step"], event.get("minutes", 0)]
+        if "bleu" in event:
+            numbers += [event["bleu"], event["perplexity"], event["lines"], event["beam"]]
+        written = "bleu" not in event or validation(event) + event["signature"]
+        return bool(written) and all(map(math.isfinite, numbers)) and isinstance(event["event"], str)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return False
 
 
 def compare(config: ModelConfig, vocabulary_size: int, total: int) -> dict[str, Facts]:
@@ -328,7 +346,7 @@ def run_rows(run: Facts, steps: int) -> Rows:
     rows = [
         ("data", f"{data['name']}, {run['source']} to {run['target']}; lines: {counts}"),
         ("SHA-256", ", ".join(f"{split} {digest[:12]}" for split, digest in data["sha256"].items())),
-        ("from", f"a model of {origin['data']}, weights {origin['weights'][:12]}" if origin else ""),
+        ("from", f"a model of {origin['data']}, weights {origin['weights'][:12]}" if origin is not None else ""),
         ("command", run["command"]),
         ("begun", f"{run['begun']} with {versions}"),
         ("updates", f"{run['updates']:,} of {steps:,}, in {duration(60 * run['minutes'])}"),

@@ -61,7 +61,8 @@ def faults_reported() -> Iterator[None]:
         complain(f"{error.filename or 'writing'}: {error.strerror or error}")
         raise typer.Exit(1) from None
     except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and type(error).__name__ != "OutOfMemoryError":  # torch's, for a GPU
+        # torch's for a GPU and for a CPU, told apart without importing it
+        if not isinstance(error, MemoryError) and not re.search("OutOfMemoryError|DefaultCPUAllocator", repr(error)):
             raise
         complain("out of memory; smaller batches need less: --micro-batch-tokens to train, --batch-tokens to translate")
         raise typer.Exit(1) from None

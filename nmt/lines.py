@@ -6,6 +6,7 @@ counts, and the encoding is UTF-8 whatever the locale says. Python's own text fi
 """
 
 import gzip
+import json
 import os
 import re
 import sys
@@ -13,7 +14,7 @@ import unicodedata
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from nmt.errors import UsageError
 
@@ -21,6 +22,7 @@ BYTE_ORDER_MARK = "\ufeff"
 INVISIBLE = "\u200b" + BYTE_ORDER_MARK  # drawn as nothing, yet no white space to str.isspace
 
 # C0 and C1 controls (tab, CR, NUL and U+0085 among them), DEL and the two Unicode separators become a space.
+_UNWRITABLE = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # in JSON, which escapes the other controls
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -102,6 +104,11 @@ def replace_text(path: Path, text: str) -> None:
     replace_bytes(path, text.encode("utf-8"))
 
 
+def json_line(value: Any) -> str:
+    """JSON on one line, whoever reads it: what some take for the end of a line is escaped, and what UTF-8 cannot hold."""
+    return _UNWRITABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
+
+
 def standard_input() -> IO[bytes]:
     """The bytes of stdin. Raises UsageError where the caller closed it."""
     if sys.stdin is None:
@@ -112,5 +119,5 @@ def standard_input() -> IO[bytes]:
 def standard_output() -> IO[bytes]:
     """The bytes of stdout, so that neither the locale nor the platform changes what is written."""
     if sys.stdout is None:
-        raise UsageError("standard output is closed; name a file with -o")
+        raise UsageError("standard output is closed; connect it to a file or a pipe")
     return sys.stdout.buffer

@@ -134,6 +134,14 @@ class ModelDirectory:
         except KeyError as missing:
             raise UsageError(f"{self.config_path}: has no {missing}, so it is damaged; restore it") from None
 
+    def data(self) -> dict[str, Any]:
+        """What config.json tells of the corpus: its name, and by split its line counts and SHA-256. Raises UsageError."""
+        data = self.read_config().get("data")
+        kinds = {"name": str, "lines": dict, "sha256": dict}
+        if not isinstance(data, dict) or not all(isinstance(data.get(key), kind) for key, kind in kinds.items()):
+            raise UsageError(f"{self.config_path}: does not tell of the corpus, so it is damaged; restore it")
+        return data
+
     def write_config(self, config: dict[str, Any]) -> None:
         replace_text(self.config_path, json.dumps({"format": FORMAT} | config, indent=2) + "\n")
 
@@ -181,7 +189,7 @@ class ModelDirectory:
     def read_heldout(self, split: str) -> tuple[list[str], list[str]] | None:
         """Raw source and target lines of `valid`, `test` or BEFORE, or None where there are none."""
         paths = [self.heldout / f"{split}.{language}.gz" for language in self.languages()]
-        count = self.read_config()["data"]["lines"].get(split, 0)
+        count = self.data()["lines"].get(split, 0)
         if not count:
             return None
         source, target = (list(read_lines(path)) for path in paths)

@@ -18,7 +18,7 @@ from nmt import lines
 from nmt.chart import Curve, Point, draw, thin
 from nmt.errors import UsageError
 from nmt.model_directory import ModelDirectory
-from nmt.reporting import duration
+from nmt.reporting import duration, format_perplexity
 
 Event = dict[str, Any]
 Heldout = tuple[list[str], list[str]]
@@ -97,10 +97,6 @@ def clock(events: list[Event]) -> Time:
         return "" if update > updates[-1] else duration(60 * float(np.interp(update, updates, minutes)))
 
     return time
-
-
-def format_perplexity(value: float) -> str:
-    return f"{value:,.2f}" if value < 1e6 else f"{value:.2e}"
 
 
 def headline(config: dict[str, Any], training: list[Event], validations: list[Event]) -> str:

@@ -88,6 +88,10 @@ def duration(seconds: float) -> str:
     return f"{seconds / 86400:.1f} days"
 
 
+def format_perplexity(value: float) -> str:
+    return f"{value:,.2f}" if value < 1e6 else f"{value:.2e}"
+
+
 def table(rows: list[tuple[str, Any]]) -> str:
     """Lines of a label and its value, aligned."""
     width = max(len(label) for label, _ in rows)

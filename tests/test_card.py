@@ -235,6 +235,39 @@ def test_a_run_that_has_only_begun(copied: ModelDirectory) -> None:
     assert "BLEU" not in card("-m", copied.path)
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"step": "401"}, {"step": None}, {"minutes": None}, {"bleu": "37.5"}, {"bleu": None}, {"bleu": float("nan")},
+        {"perplexity": "x"}, {"perplexity": float("inf")}, {"signature": 5}, {"lines": None}, {"beam": "4"},
+        {"before": 3}, {"before": {"name": "old"}}, {"event": None},
+    ],
+)  # fmt: skip
+def test_odd_lines_of_the_log_are_passed_over(copied: ModelDirectory, odd: dict[str, Any]) -> None:
+    """A validation of which something is missing or not what it should be changes nothing, in text and JSON."""
+    expected = described("-m", copied.path), card("-m", copied.path)
+    last = [event for event in copied.events() if "bleu" in event][-1]
+    copied.log(last | {"step": 401, "bleu": 99.0} | odd)
+    copied.log({"minutes": 1.0, "event": "training"})
+    assert (described("-m", copied.path), card("-m", copied.path)) == expected
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"data": None},
+        {"data": {"name": "x", "lines": {}, "sha256": {"train": "0"}}},
+        {"from": {}},
+        {"preset": []},
+        {"versions": 1},
+    ],
+)
+def test_a_damaged_config_is_named(copied: ModelDirectory, damage: dict[str, Any]) -> None:
+    """Whatever is missing from config.json or not what it should be, it is said in a sentence."""
+    copied.write_config(copied.read_config() | damage)
+    assert "config.json: is damaged" in refusal(call("describe", "-m", copied.path))
+
+
 def test_a_fine_tuned_model(copied: ModelDirectory) -> None:
     """What it began from, and its scores on both texts before, during and at the end, are told."""
     config = copied.read_config()

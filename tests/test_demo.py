@@ -101,8 +101,10 @@ def test_participles_look_at_their_verbs(demo: tuple[Path, subprocess.CompletedP
 
 @pytest.mark.slow
 def test_the_page_shows_one_of_them(demo: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
-    """What is looked at first on the page of the README's sentence: `gesehen`, written last, at `seen`."""
-    maps = attend(demo[0], "I have seen the old man.")
-    row = maps.cross[aligning_layer(2)].mean(0)[maps.written.index("\u2581gesehen")]
-    assert maps.source[row.argmax()] == "\u2581seen"
+    """In the README's picture, and first on the page, `gekauft` behind its object looks at `bought` before it."""
+    sentence = "Julia says that she has bought the new car."
+    assert f"“{sentence}”" in (ROOT / "data" / "pictures" / "attention.svg").read_text(encoding="utf-8")
+    maps = attend(demo[0], sentence)
+    row = maps.cross[aligning_layer(2)].mean(0)[maps.written.index("\u2581gekauft")]
+    assert maps.source[row.argmax()] == "\u2581bought"
     assert row.max() > 0.5

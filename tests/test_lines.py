@@ -1,6 +1,7 @@
 """The rule of lines: what ends one, what is stripped, cleaned, blank or copied, and how faulty files are named."""
 
 import gzip
+import json
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from nmt.errors import UsageError
-from nmt.lines import clean, decode_lines, is_blank, needs_no_translation, read_lines, write_gz
+from nmt.lines import clean, decode_lines, is_blank, json_line, needs_no_translation, read_lines, write_gz
 
 SEPARATORS = {
     "U+2028": "\u2028",
@@ -171,3 +172,12 @@ print(sys.stdout.encoding, file=sys.stderr)
     )
     assert done.stdout == text + text
     assert b"utf-8" not in done.stderr.lower()  # else the test would prove nothing
+
+
+@pytest.mark.parametrize("text", [*SEPARATORS.values(), "\x7f", "\x9f", "\udcff", "\u0000", '"\\', "Müller → 你好 😀"])
+def test_json_is_one_line_for_every_reader(text: str) -> None:
+    """Whatever takes lines apart, and in UTF-8; it reads back as the same, and letters stay letters."""
+    line = json_line({"text": f"a{text}b"})
+    assert line.splitlines() == [line]
+    assert json.loads(line.encode("utf-8")) == {"text": f"a{text}b"}
+    assert "ü" not in text or text in line

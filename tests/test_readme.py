@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -115,8 +116,15 @@ def test_every_file_named_is_there() -> None:
         assert (root / "nmt" / folder).is_dir(), folder
     rooms = {path.stem for path in (root / "nmt").rglob("*.py")} - {"__init__", "__main__"}
     assert {room for room in rooms if room not in tree} == set()
-    for link in re.findall(r"\]\(([^)#]+)\)", README):
+    for link in re.findall(r"(?:\]\(|src(?:set)?=\")([^)#\"]+)", README):
         assert (root / link).exists(), link
+
+
+def test_pictures_are_shown() -> None:
+    """No line of markup runs into HTML, which would show it as it is written."""
+    lines = README.splitlines()
+    assert "](data/pictures/attention.svg)" in README
+    assert all(not before.strip() for before, line in pairwise(lines) if line.startswith("!["))
 
 
 def test_presets_and_options_named_exist() -> None:
@@ -124,7 +132,9 @@ def test_presets_and_options_named_exist() -> None:
     options = {option for command in get_command(app).commands.values() for p in command.params for option in p.opts}  # type: ignore[attr-defined]
     torchruns = {"--standalone", "--nproc-per-node", "--nnodes", "--rdzv-backend", "--rdzv-endpoint", "--max-restarts"}
     # commands of make, pip and the benchmarks, and options of these
-    own = re.sub(r"```sh\n.*?```|\(the command with `.*?`", "", README, flags=re.DOTALL)
+    others = r"(?m)^(?!nmt ).*$"
+    own = re.sub(r"```sh\n(.*?)```", lambda block: re.sub(others, "", block[1]), README, flags=re.DOTALL)
+    own = re.sub(r"\(the command with `.*?`", "", own)
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", own)) - {"--install-completion", "--help"} - torchruns
     assert named <= options
     assert all(f"`{preset}`" in README for preset in PRESETS)

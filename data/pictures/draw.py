@@ -16,11 +16,13 @@ HERE = Path(__file__).parent
 
 
 def main() -> None:
-    model = Path(sys.argv[1])
+    model, chromium = Path(sys.argv[1]), shutil.which("chromium")
+    if chromium is None:
+        sys.exit("the curve is drawn by Chromium, which is not installed")
     command = ["nmt", "attention", SENTENCE, "--svg", "-m", str(model), "-o", str(HERE / "attention.svg")]
     subprocess.run([sys.executable, "-m", *command], check=True)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 760, "height": 900}, device_scale_factor=2)
         page.goto((model / "report.html").resolve().as_uri())
         page.add_style_tag(content="figure { padding: 1rem }")  # or its last point would be cut in half

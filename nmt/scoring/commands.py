@@ -84,7 +84,6 @@ def score_model(
         raise UsageError(
             "-r REFERENCE needs a HYPOTHESIS file to score; without one the model's own test set is scored"
         )
-    translator = load_translator(model, device or "auto")
     directory = ModelDirectory.containing(model)
     test = directory.read_heldout("test")
     if test is None:
@@ -92,11 +91,12 @@ def score_model(
             f"{model}: the model's corpus had no test set; score files with `nmt score HYPOTHESIS -r REFERENCE`"
         )
     source, reference = test
-    config = directory.read_config()
-    title = f"{config['data']['name']} test, {config['source']}-{config['target']}"
-    reporter.say(f"translating {len(source):,} test lines, {config['source']} to {config['target']}")
+    languages = directory.languages()
+    title = f"{directory.data()['name']} test, {'-'.join(languages)}"
+    translator = load_translator(model, device or "auto")
+    reporter.say(f"translating {len(source):,} test lines, {' to '.join(languages)}")
     evaluation = Evaluation([(str(model), translator.translate(source))], [("the test set", reference)], source)
-    return _output(evaluation, title, config["target"], options)
+    return _output(evaluation, title, languages[1], options)
 
 
 def force_decode(
@@ -133,12 +133,12 @@ def force_decode(
             )
     if len(hypotheses) != 1:
         raise UsageError(f"--force-decode: takes one HYPOTHESIS, a file or - for stdin, and not {len(hypotheses)}")
-    engine = load_torch_engine(model, device or "auto", "auto")
-    vocabulary = ModelDirectory.containing(model).read_vocabulary()
     sources = list(read_lines(source))
     hypothesis, lines = _read(hypotheses[0])
     Evaluation([(hypothesis, lines)], [(str(source), sources)])  # raises where they do not line up
     pairs = list(zip(sources, lines, strict=True))
+    engine = load_torch_engine(model, device or "auto", "auto")
+    vocabulary = ModelDirectory.containing(model).read_vocabulary()
     log_probability, tokens = 0.0, 0
     for number, translation in enumerate(likelihood.force_decode(engine, vocabulary, pairs), 1):
         log_probability += translation.log_probability

@@ -1,10 +1,9 @@
 """How scores are written: a line or a table for people, JSON for programs, and sentences to look at."""
 
-import json
 from collections.abc import Sequence
 
-from nmt.lines import clean
-from nmt.scoring.metrics import LOWER_IS_BETTER, Evaluation, Score
+from nmt.lines import clean, json_line
+from nmt.scoring.metrics import LOWER_IS_BETTER, Evaluation, Score, counted
 
 Column = Sequence[Score]  # one metric's scores of all systems
 
@@ -12,8 +11,8 @@ Column = Sequence[Score]  # one metric's scores of all systems
 def as_text(evaluation: Evaluation, title: str, columns: Sequence[Column]) -> list[str]:
     """One score as a line, several as a table with a row for each system, and the signatures below it."""
     if len(columns) == len(evaluation.systems) == 1:
-        return [f"{title}: {columns[0][0]}"]
-    names = [name for name, _ in evaluation.systems]
+        return [f"{clean(title)}: {columns[0][0]}"]
+    names = [clean(name) for name, _ in evaluation.systems]
     cells = [["", *names], *(cell for column in columns for cell in _cells(column))]
     width = max(len(column[0].metric) for column in columns)
     signatures = [f"{column[0].metric:<{width}}  {_signature(column[0])}" for column in columns]
@@ -23,7 +22,7 @@ def as_text(evaluation: Evaluation, title: str, columns: Sequence[Column]) -> li
             "",
             f"p: how likely so large a difference from {names[0]} is by chance (paired bootstrap, 1,000 resamples)",
         ]
-    return [f"{title} ({evaluation.lines:,} lines)", "", *_aligned(cells), "", *signatures, *notes]
+    return [f"{clean(title)} ({counted(evaluation.lines)})", "", *_aligned(cells), "", *signatures, *notes]
 
 
 def _cells(column: Column) -> list[list[str]]:
@@ -70,7 +69,7 @@ def as_json(evaluation: Evaluation, columns: Sequence[Column]) -> str:
                 if len(names) > 1:
                     one |= {"p_value": score.confidence.p_value, "baseline": names[0]}
             found.append(one)
-    return json.dumps(found, indent=2, ensure_ascii=False)
+    return json_line(found)
 
 
 def sentences(evaluation: Evaluation, scores: Sequence[Sequence[Column]]) -> list[str]:
@@ -80,7 +79,7 @@ def sentences(evaluation: Evaluation, scores: Sequence[Sequence[Column]]) -> lis
         references = zip(*(lines for _, lines in evaluation.references), strict=True)
         for number, (hypothesis, expected, *each) in enumerate(zip(hypotheses, references, *metrics, strict=True), 1):
             found += [
-                json.dumps(
+                json_line(
                     {
                         "line": number,
                         "system": name,
@@ -89,8 +88,7 @@ def sentences(evaluation: Evaluation, scores: Sequence[Sequence[Column]]) -> lis
                         "signature": score.signature,
                         "hypothesis": hypothesis,
                         "references": expected,
-                    },
-                    ensure_ascii=False,
+                    }
                 )
                 for score in each
             ]
@@ -109,7 +107,7 @@ def examples(
     texts += [*(("reference", lines) for _, lines in evaluation.references), ("hypothesis", hypotheses)]
     shown = []
     for kind, places in (("worst", worst), ("best", best)):
-        shown += ["", f"{name}: {kind} sentences by {scores[0].metric} {scores[0].signature}"] if places else []
+        shown += ["", f"{clean(name)}: {kind} sentences by {scores[0].metric} {scores[0].signature}"] if places else []
         for place in places:
             shown += ["", f"line {place + 1}, {scores[place].metric} {scores[place].value:.2f}"]
             shown += [f"  {label:<10}  {clean(lines[place])}" for label, lines in texts]

@@ -1,5 +1,6 @@
 """Scores to trust: sacreBLEU on detokenised text against raw references, always with its signature."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +30,7 @@ class Evaluation:
             for reference, expected in self.references:
                 if len(lines) != len(expected):
                     raise UsageError(
-                        f"{name} has {len(lines):,} lines but {reference} has {len(expected):,}: they must line up"
+                        f"{name} has {counted(len(lines))} but {reference} has {len(expected):,}: they must line up"
                     )
             if not lines:
                 raise UsageError(f"{name}: holds no lines to score")
@@ -61,7 +62,11 @@ class Score:
     def __str__(self) -> str:
         sure = self.confidence
         interval = f"; 95% interval {sure.mean:.2f} ± {sure.interval:.2f}" if sure else ""
-        return f"{self.metric} {self.value:.2f} ({self.lines:,} lines{interval}) {self.signature}"
+        return f"{self.metric} {self.value:.2f} ({counted(self.lines)}{interval}) {self.signature}"
+
+
+def counted(lines: int) -> str:
+    return f"{lines:,} line{'s' * (lines != 1)}"
 
 
 def create(metric: str, lowercase: bool = False, of_sentences: bool = False) -> Any:
@@ -88,11 +93,11 @@ def corpus_scores(evaluation: Evaluation, metric: Any, confidence: bool = False)
 def _resampled(evaluation: Evaluation, references: list[Sequence[str]], metric: Any) -> list[Score]:
     from sacrebleu.significance import PairedTest
 
-    try:
-        test = PairedTest(evaluation.systems, {"": metric}, references, test_type="bs")
-    except ValueError:
-        raise UsageError("SACREBLEU_SEED: must be a whole number; unset it for sacreBLEU's own, 12345") from None
-    signatures, results = test()
+    # sacreBLEU takes 0 for no seed, but not in its signature, and fails without a word of explanation for others.
+    seed = os.environ.get("SACREBLEU_SEED", "12345")
+    if not (seed.isascii() and seed.isdigit() and int(seed)):
+        raise UsageError(f"SACREBLEU_SEED={seed}: must be a whole number above 0; unset it for sacreBLEU's own, 12345")
+    signatures, results = PairedTest(evaluation.systems, {"": metric}, references, test_type="bs")()
     [(name, signature)] = signatures.items()
     baseline = results[name][0].score
     scores = []

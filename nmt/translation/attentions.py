@@ -37,7 +37,7 @@ class AttentionMaps:
 
 
 def attend(path: Path, text: str, device: str | None = None) -> AttentionMaps:
-    """Translate the text as one sentence, as `nmt translate --no-split` does, with the attentions of it.
+    """Translate the text as one sentence, as `nmt translate --no-split` does in fp32, with the attentions of it.
 
     `path` is a model directory or a checkpoint folder. Raises UsageError for a text that is not translated or too long.
     """

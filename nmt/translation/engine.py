@@ -1,8 +1,9 @@
 """The PyTorch engine: the Transformer as beam search wants it, the encoder run once and the decoder once a token."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -19,6 +20,8 @@ from nmt.translation.hypothesis import Batch, Forced, Hypothesis, SearchOptions
 from nmt.translation.packed import PackedLinear, can_pack, pack
 from nmt.translation.search import beam_search
 
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 Output = Callable[[Tensor], Tensor]  # the output projection: states [N, D] -> logits [N, V]
 
 
@@ -80,22 +83,40 @@ class TorchEngine:
         [found] = self.search_all([sources], options)
         return found
 
+    def force(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[Forced]:
+        """What the model says of each source's target, both given as ids without BOS and EOS, in one batch."""
+        return self._in_halves(
+            self._force_at_once,
+            pairs,
+            lambda pair: f"one sentence of {len(pair[0]):,} and {len(pair[1]):,} pieces; shorter ones need less",
+        )
+
     def _search(self, sources: Batch, options: SearchOptions) -> list[list[Hypothesis]]:
-        """In two halves where the memory does not suffice for all at once."""
+        return self._in_halves(
+            lambda part: self._search_at_once(part, options),
+            sources,
+            lambda ids: f"one sentence of {len(ids):,} pieces; a smaller --beam needs less",
+        )
+
+    def _in_halves(
+        self,
+        compute: Callable[[Sequence[Item]], list[Result]],
+        batch: Sequence[Item],
+        alone: Callable[[Item], str],
+    ) -> list[Result]:
+        """All at once, or in two halves where the memory does not suffice. Raises NmtError where it does not for one alone."""
         try:
-            return self._search_at_once(sources, options)
+            return compute(batch)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            if len(sources) == 1:
-                raise NmtError(
-                    f"out of memory with one sentence of {len(sources[0]):,} pieces; a smaller --beam needs less"
-                ) from None
+            if len(batch) == 1:
+                raise NmtError(f"out of memory with {alone(batch[0])}") from None
         # Here, and not above: until it is handled, the error holds what was computed so far.
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-        half = len(sources) // 2
-        return self._search(sources[:half], options) + self._search(sources[half:], options)
+        half = len(batch) // 2
+        return self._in_halves(compute, batch[:half], alone) + self._in_halves(compute, batch[half:], alone)
 
     @torch.inference_mode()
     def _search_at_once(self, sources: Batch, options: SearchOptions) -> list[list[Hypothesis]]:
@@ -106,13 +127,12 @@ class TorchEngine:
             return self._with_details(sources, found) if options.details else found
 
     @torch.inference_mode()
-    def force(self, sources: Batch, targets: Batch) -> list[Forced]:
-        """What the model says of each target, given as ids without BOS and EOS, in one batch."""
+    def _force_at_once(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[Forced]:
         with autocast(self.device, self.precision):
-            return force(self.model, sources, targets)
+            return force(self.model, *zip(*pairs, strict=True))
 
     def _with_details(self, sources: Batch, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
         flat = [hypothesis.ids for hypotheses in found for hypothesis in hypotheses]
         repeated = [source for source, hypotheses in zip(sources, found, strict=True) for _ in hypotheses]
-        forced = iter(self.force(repeated, flat))
+        forced = iter(self._force_at_once(list(zip(repeated, flat, strict=True))))
         return [[replace(each, forced=next(forced)) for each in hypotheses] for hypotheses in found]

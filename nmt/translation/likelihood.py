@@ -50,7 +50,7 @@ def _force(engine: TorchEngine, pairs: list[tuple[list[int], list[int]]]) -> Ite
     start = 0
     while start < len(order):
         batch = order[start : start + max(1, BATCH_TOKENS // sizes[order[start]])]
-        found |= zip(batch, engine.force(*zip(*(pairs[place] for place in batch), strict=True)), strict=True)
+        found |= zip(batch, engine.force([pairs[place] for place in batch]), strict=True)
         start += len(batch)
     return (found[place] for place in range(len(pairs)))
 

@@ -1,10 +1,10 @@
 """How the translations of a line are written: the best one's text, the n best with their scores, or JSON."""
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict
 
 from nmt.errors import UsageError
+from nmt.lines import json_line
 from nmt.translation.joining import Translation
 
 Format = Callable[[int, str, list[Translation]], str]  # (line number, source, translations) -> what is written of them
@@ -38,4 +38,4 @@ def as_json(number: int, source: str, translations: list[Translation]) -> str:
     hypotheses = [asdict(translation) for translation in translations]
     for hypothesis in hypotheses:
         hypothesis |= hypothesis.pop("details") or {}
-    return json.dumps({"line": number, "source": source, "hypotheses": hypotheses}, ensure_ascii=False)
+    return json_line({"line": number, "source": source, "hypotheses": hypotheses})

@@ -2,7 +2,9 @@
 
 import gzip
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from itertools import count, islice
@@ -355,3 +357,41 @@ def test_bare_it_takes_all_options(overfitted: Path) -> None:
     source, reference = (list(read_lines(overfitted / "heldout" / f"test.{language}.gz")) for language in ("en", "de"))
     number = int(shown[4].split()[1].rstrip(","))
     assert shown[5:7] == [f"  source      {source[number - 1]}", f"  reference   {reference[number - 1]}"]
+
+
+@pytest.mark.parametrize("seed", ["0", "-1", "x", "1.5", "none"])
+def test_a_seed_that_is_none_is_refused(seed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """sacreBLEU would take 0 for no seed under a signature that says seed:0, and ends others with a traceback."""
+    [path] = write(tmp_path, ref=REFERENCE)
+    monkeypatch.setenv("SACREBLEU_SEED", seed)
+    assert f"SACREBLEU_SEED={seed}" in refusal(call("score", path, "-r", path, "--confidence"))
+    assert call("score", path, "-r", path).exit_code == 0
+
+
+def test_json_is_valid_whatever_a_file_is_called(nmt: Nmt, tmp_path: Path) -> None:
+    """Also where the name is no UTF-8, or breaks the line; in text it stays on its line."""
+    name = os.fsdecode(b"n\xff\n\x1b[31m.de")
+    [path] = write(tmp_path, **{name: REFERENCE})
+    for options in ([], ["--sentences"]):
+        done = nmt("score", path, "-r", path, "--format", "json", *options)
+        assert done.returncode == 0, done.stderr
+        objects = [json.loads(line) for line in done.stdout.decode("utf-8").split("\n")[:-1]]
+        assert str(path) in (objects[0]["system"] if options else objects[0][0]["system"])
+    shown = nmt("score", path, "-r", path).stdout
+    assert shown.count(b"\n") == 1
+    assert b"\x1b" not in shown
+
+
+def test_a_sentence_is_one_line_of_json(tmp_path: Path) -> None:
+    """Also for readers who end a line at U+2028 or U+0085."""
+    [path] = write(tmp_path, ref="one\u2028two\nthree\x85four\x0bfive\n")
+    lines = call("score", path, "-r", path, "--sentences").stdout_bytes.decode().splitlines()
+    assert [json.loads(line)["hypothesis"] for line in lines] == ["one\u2028two", "three\x85four\x0bfive"]
+
+
+def test_a_damaged_config_is_named(overfitted: Path, tmp_path: Path) -> None:
+    """Where config.json does not tell of the corpus, bare scoring says so in a sentence."""
+    directory = ModelDirectory(Path(shutil.copytree(overfitted, tmp_path / "model")))
+    for data in (None, {"lines": {"test": 100}}, {"name": "x", "lines": 3, "sha256": {}}):
+        directory.write_config(directory.read_config() | {"data": data})
+        assert "config.json" in refusal(call("score", "-m", directory.path))

@@ -1,7 +1,7 @@
 """All attentions of a sentence: those of torch's own layers, and of the translation that `nmt translate` gives."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -31,29 +31,35 @@ def stack_of_torch(model: Transformer, source: list[int], target: list[int]) -> 
     config = model.config
     shape = (config.d_model, config.heads, config.d_ff, 0.0, "relu", config.layer_norm_epsilon)
     found: list[list[Tensor]] = [[], [], []]
+    pre = config.norm == "pre"
     memory = model.embedding(torch.tensor([[*source, EOS]]))
     for encoder_layer in model.encoder:
-        layer: Any = nn.TransformerEncoderLayer(*shape, batch_first=True).eval()
+        layer: Any = nn.TransformerEncoderLayer(*shape, batch_first=True, norm_first=pre).eval()
         copy_rest(encoder_layer, layer)
-        found[0].append(weights_of_torch(layer.self_attn, memory, memory))
+        asking = layer.norm1(memory) if pre else memory
+        found[0].append(weights_of_torch(layer.self_attn, asking, asking))
         memory = layer(memory)
+    memory = model.encoder_norm(memory)
     x = model.embedding(torch.tensor([[BOS, *target]]))
     causal = nn.Transformer.generate_square_subsequent_mask(x.size(1))
     ours: Any
     for ours in model.decoder:
-        layer = nn.TransformerDecoderLayer(*shape, batch_first=True).eval()
+        layer = nn.TransformerDecoderLayer(*shape, batch_first=True, norm_first=pre).eval()
         copy_rest(ours, layer)
         copy_attention(ours.cross_attention, layer.multihead_attn)
-        found[1].append(weights_of_torch(layer.self_attn, x, x, causal))
-        attended = layer.norm1(x + layer.self_attn(x, x, x, attn_mask=causal)[0])
+        asking = layer.norm1(x) if pre else x
+        found[1].append(weights_of_torch(layer.self_attn, asking, asking, causal))
+        attended = x + layer.self_attn(asking, asking, asking, attn_mask=causal)[0]
+        attended = layer.norm2(attended) if pre else layer.norm1(attended)
         found[2].append(weights_of_torch(layer.multihead_attn, attended, memory))
         x = layer(x, memory, causal)
     return [torch.cat(layers).numpy() for layers in found]
 
 
-def test_weights_are_those_of_torchs_layers() -> None:
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_weights_are_those_of_torchs_layers(norm: Literal["post", "pre"]) -> None:
     """Every layer and head of all three attentions, to 1e-5; each row is a distribution, and no row sees the future."""
-    model = randomised(Transformer(ModelConfig(layers=3, d_model=32, heads=4, d_ff=64), 40)).eval()
+    model = randomised(Transformer(ModelConfig(layers=3, d_model=32, heads=4, d_ff=64, norm=norm), 40)).eval()
     for source, target in zip(sentences(0), sentences(1), strict=True):
         found = watch(model, source, target)
         for ours, theirs in zip(found, stack_of_torch(model, source, target), strict=True):

@@ -5,9 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import Tensor
 
+from nmt.errors import NmtError
 from nmt.lines import read_lines
+from nmt.model.transformer import Memory, Transformer
+from nmt.translation.engine import TorchEngine
 from tests.conftest import call, refusal
+from tests.translation.test_search import sentences, small_model
 
 
 def objects(output: bytes) -> list[dict[str, Any]]:
@@ -99,10 +104,30 @@ def test_what_cannot_be_forced_is_refused(overfitted: Path, tmp_path: Path) -> N
     one, two = tmp_path / "one", tmp_path / "two"
     options: list[str | Path] = ["-m", overfitted, "--force-decode", two]
     message = refusal(call("score", one, *options))
-    assert all(word in message for word in (str(one), "1 lines", str(two), "2"))
+    assert all(word in message for word in (str(one), "1 line ", str(two), "2"))
     assert "HYPOTHESIS" in refusal(call("score", *options))
     assert "one" in refusal(call("score", two, two, *options))
     for wrong in ("-r two", "--metric ter", "--confidence", "--sentences", "--examples 1"):
         assert wrong.split()[0] in refusal(call("score", two, *options, *wrong.split()))
     assert "nowhere" in refusal(call("score", two, "--force-decode", two, "-m", "nowhere"))
     assert "none.txt" in refusal(call("score", two, "--force-decode", "none.txt", "-m", overfitted))
+
+
+def test_what_does_not_fit_is_forced_in_halves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Down to single pairs, with the same answers; a pair that does not fit by itself is an error with its sizes."""
+    model, sources, targets = small_model(0), sentences(0), sentences(1)
+    pairs = list(zip(sources, targets, strict=True))
+    expected = TorchEngine(model).force(pairs)
+    encode, most = Transformer.encode, 3
+
+    def limited(model: Transformer, source: Tensor) -> Memory:
+        if len(source) > most:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+        return encode(model, source)
+
+    monkeypatch.setattr(Transformer, "encode", limited)
+    for found, other in zip(TorchEngine(model).force(pairs), expected, strict=True):
+        assert found.log_probabilities == pytest.approx(other.log_probabilities, abs=1e-5)
+    most = 0
+    with pytest.raises(NmtError, match=f"{len(sources[0])} and {len(targets[0])} pieces"):
+        TorchEngine(model).force(pairs)

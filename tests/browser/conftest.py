@@ -64,6 +64,7 @@ def open_page(browser: "Browser", tmp_path: Path) -> Iterator[OpenPage]:
             viewport={"width": width, "height": 900},
             color_scheme="dark" if scheme == "dark" else "light",
             java_script_enabled=scripts,
+            has_touch=width < 500,
         )
         contexts.append(context)
         opened = context.new_page()

@@ -82,6 +82,15 @@ def test_a_cell_tells_its_words_and_weight(open_page: OpenPage) -> None:
     assert shown.locator("table").bounding_box() == before
 
 
+def test_a_finger_does_what_a_pointer_does(open_page: OpenPage) -> None:
+    """On a phone, a tap on a cell tells of it, and a tap on a choice chooses."""
+    maps = old_house()
+    shown = open_page(page(maps), 380)
+    shown.get_by_role("group", name="Layer").get_by_text("1").tap()
+    cell(shown, 2, 1).tap()
+    assert reading(shown) == f"‘Haus’ looks at ‘old’: {maps.cross[0, :, 2, 1].mean():.3f}"
+
+
 def test_a_heading_tells_its_largest_weights(open_page: OpenPage) -> None:
     """Of a row what it looks at most, of a column what looks at it most; what is masked is not among them."""
     maps = old_house()

@@ -22,8 +22,9 @@ BYTE_ORDER_MARK = "\ufeff"
 INVISIBLE = "\u200b" + BYTE_ORDER_MARK  # drawn as nothing, yet no white space to str.isspace
 
 # C0 and C1 controls (tab, CR, NUL and U+0085 among them), DEL and the two Unicode separators become a space.
-_UNWRITABLE = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # in JSON, which escapes the other controls
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+# Those of them that JSON does not escape by itself, and halves of surrogate pairs, which file names may hold.
+_UNESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def clean(line: str) -> str:
@@ -105,8 +106,8 @@ def replace_text(path: Path, text: str) -> None:
 
 
 def json_line(value: Any) -> str:
-    """JSON on one line, whoever reads it: what some take for the end of a line is escaped, and what UTF-8 cannot hold."""
-    return _UNWRITABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
+    """JSON on one line for every reader, also for those who end a line at U+2028, and in UTF-8 whatever it holds."""
+    return _UNESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
 
 
 def standard_input() -> IO[bytes]:

@@ -102,7 +102,7 @@ def test_wrong_usage_exits_with_2(arguments: list[str]) -> None:
     ("arguments", "named"),
     [
         (["train", "--data", "nowhere"], "nowhere"),
-        (["train", "--preset", "huge"], "preset 'huge'"),
+        (["train", "--preset", "huge"], "there is no preset 'huge'"),
         (["train", "--config", "none.toml"], "none.toml"),
         (["train", "--data", "demo", "--source", "fr"], "--source fr"),
         (["train", "--data", "demo", "--device", "tpu"], "device"),

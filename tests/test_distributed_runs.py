@@ -257,7 +257,7 @@ def test_other_ranks_go_on_with_the_same_updates(
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--preset", "huge"], "preset 'huge'"),
+        (["--preset", "huge"], "there is no preset 'huge'"),
         pytest.param(["--data", "missing"], "--data missing", marks=pytest.mark.slow),
     ],
 )

@@ -143,7 +143,7 @@ def make_miniature(path: Path) -> ModelDirectory:
     vocabulary.save(directory.tokenizer_path)
     checkpoint.save_weights(directory.weights_path, model.state_dict())
     directory.write_heldout("test", ("en", "de"), pairs)
-    data = {"name": "demo", "lines": {"test": len(pairs)}}
+    data = {"name": "demo", "lines": {"test": len(pairs)}, "sha256": {}}
     directory.write_config({"model": config.model_dump(), "source": "en", "target": "de", "data": data})
     return directory
 

@@ -2,8 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO := demo-model
-# Two at a time, for a test is mostly one thread; file by file, for the tests of a file share what they train.
-PYTEST := $(BIN)/pytest -n 2 --dist loadfile
+# Two at a time, for a test is mostly one thread; file by file, for the tests of a file share what they train; in the order
+# of tests/conftest.py.
+PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test slow check pictures clean
 

@@ -200,8 +200,8 @@ def test_the_explanation_has_the_sizes_of_this_sentence(open_page: OpenPage, att
 @pytest.mark.parametrize("width", [380, 1280])
 @pytest.mark.parametrize("attention", LOOKS)
 def test_a_page_does_not_scroll_sideways(open_page: OpenPage, width: int, attention: str) -> None:
-    """Neither with a short sentence, nor with one of 150 pieces and words as long as a line."""
-    long = toy(["▁piece", "▁a", "s"] * 49 + ["▁Donaudampfschiff"], ["▁Stück", "e"] * 75, heads=8)
+    """Neither with a short sentence, nor with one of 100 pieces and words as long as a line."""
+    long = toy(["▁piece", "▁a", "s"] * 33 + ["▁Donaudampfschiff"], ["▁Stück", "e"] * 50)
     for maps in (old_house(), long):
         shown = open_page(page(maps), width, at=f"#{attention}-1-mean")
         cell(shown, 1, 1).hover()

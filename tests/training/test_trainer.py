@@ -300,7 +300,7 @@ def test_copy_task_is_learned(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_post_norm_trains_from_any_seed(seed: int) -> None:
     """64 pairs are memorised: the loss comes near the smoothed optimum instead of a plateau at the unigram loss."""
     pairs = random_pairs(64, longest=10)

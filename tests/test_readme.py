@@ -123,7 +123,7 @@ def test_every_file_named_is_there() -> None:
 def test_pictures_are_shown() -> None:
     """No line of markup runs into HTML, which would show it as it is written."""
     lines = README.splitlines()
-    assert "](data/pictures/attention.svg)" in README
+    assert {"attention.svg", "curve.png"} <= set(re.findall(r'src="data/pictures/([^"]+)"', README))
     assert all(not before.strip() for before, line in pairwise(lines) if line.startswith("!["))
 
 

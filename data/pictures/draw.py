@@ -23,7 +23,7 @@ def main() -> None:
     subprocess.run([sys.executable, "-m", *command], check=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 760, "height": 900}, device_scale_factor=2)
+        page = browser.new_page(viewport={"width": 500, "height": 900}, device_scale_factor=2)
         page.goto((model / "report.html").resolve().as_uri())
         page.add_style_tag(content="figure { padding: 1rem }")  # or its last point would be cut in half
         page.locator("figure").first.screenshot(path=HERE / "curve.png")

@@ -37,11 +37,18 @@ def write(model: Path, text: str, output: Path | None, svg: bool, device: str | 
         raise UsageError(f"a {kind} is nothing to read on a terminal; name a file, for example -o {name}")
     if output is not None and output.exists() and not output.is_file():
         raise UsageError(f"--output {output}: not a file; name one")
+    if output is not None and output.suffix.lower() in ((".html", ".htm") if svg else (".svg",)):
+        raise UsageError(
+            f"--output {output}: " + ("--svg writes no page" if svg else "a page is no picture; add --svg")
+        )
     sentence = read_sentence(text, reporter)
     from nmt.translation.attentions import attend
     from nmt.translation.parts import writable
+    from nmt.translation.splitting import sentences
 
     maps = attend(model, sentence, device)
+    if len(sentences(maps.text, maps.languages[0])) > 1:
+        reporter.warn("shown as one sentence, though it holds several: `nmt translate` takes them one by one")
     drawn = picture(maps) if svg else page(maps)
     if output is None:
         lines.standard_output().write(drawn.encode())
@@ -58,6 +65,10 @@ def read_sentence(text: str, reporter: Reporter) -> str:
             reporter.say("reading from the terminal: one sentence, then Ctrl-D")
         name, stream = "standard input", lines.standard_input()
     else:
+        if os.path.isfile(text):  # and not Path, which fails for a long sentence
+            raise UsageError(
+                f"{text} is a file; give the sentence itself, or pipe it in: `head -1 {text} | nmt attention`"
+            )
         name, stream = "the sentence", io.BytesIO(os.fsencode(text))  # the bytes as they were typed
     found = list(islice((line for line in lines.decode_lines(stream, name) if not lines.is_blank(line)), 2))
     if not found:

@@ -231,7 +231,7 @@ def score(
 
 @app.command()
 def attention(
-    text: Annotated[str, typer.Argument(help="One sentence; - is stdin.")] = "-",
+    text: Annotated[str, typer.Argument(help="One sentence, in quotes; - is stdin.")] = "-",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write here instead of to stdout.")] = None,
     model: Model = Path("model"),
     svg: Annotated[bool, typer.Option("--svg", help="One picture instead: target to source, all heads' mean.")] = False,

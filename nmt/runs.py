@@ -130,9 +130,10 @@ class _Run:
         here = self.directory.path
         steps = [
             ("see how it went", f"{self.directory.report_path} in a browser"),
-            ("score the held-out test set", f"nmt score -m {here}"),
             ("translate", f"nmt translate -m {here} FILE"),
         ]
+        if self.directory.data()["lines"].get("test"):
+            steps.insert(1, ("score the held-out test set", f"nmt score -m {here}"))
         reporter.say(f"done after {duration(60 * progress.minutes)}. Next:\n{table(steps)}")
 
     def _prepare(self, corpus: Corpus | None, cache: Cache) -> Path:

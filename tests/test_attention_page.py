@@ -184,6 +184,9 @@ def test_where_it_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert (done.exit_code, done.stdout, done.stderr) == (0, "", f"written to {output}\n")
     assert output.read_text(encoding="utf-8") == picture(expected)
     assert list(tmp_path.iterdir()) == [output]
+    done = call("attention", "Ein Mann. Er schläft.")
+    assert (done.exit_code, done.stdout.count("Er schläft.") > 0) == (0, True)
+    assert done.stderr.startswith("warning: shown as one sentence")
     assert "name a file that can be written" in refusal(
         call("attention", "Ein Mann.", "-o", tmp_path / "no" / "a.html")
     )
@@ -197,3 +200,13 @@ def test_a_real_model(overfitted: Path, nmt: Nmt, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     translated = nmt("translate", "-m", overfitted, stdin=source.encode()).stdout.decode().rstrip("\n")
     assert Page((tmp_path / "page.html").read_text(encoding="utf-8")).all("dd") == [source, translated]
+
+
+def test_a_file_is_no_sentence(tmp_path: Path) -> None:
+    """The name of a file is not drawn as a sentence; and a page gets no name of a picture, nor a picture that of a page."""
+    letter = tmp_path / "letter.txt"
+    letter.write_text("Hello.\n")
+    assert "head -1" in refusal(call("attention", letter, "-o", tmp_path / "x.html"))
+    assert "add --svg" in refusal(call("attention", "Hello.", "-o", tmp_path / "x.SVG"))
+    assert "no page" in refusal(call("attention", "Hello.", "--svg", "-o", tmp_path / "x.html"))
+    assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]

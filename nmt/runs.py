@@ -132,7 +132,7 @@ class _Run:
             ("see how it went", f"{self.directory.report_path} in a browser"),
             ("translate", f"nmt translate -m {here} FILE"),
         ]
-        if self.directory.data()["lines"].get("test"):
+        if ranks.first and self.directory.data()["lines"].get("test"):  # only the first is sure to have the directory
             steps.insert(1, ("score the held-out test set", f"nmt score -m {here}"))
         reporter.say(f"done after {duration(60 * progress.minutes)}. Next:\n{table(steps)}")
 

@@ -12,7 +12,6 @@ import zlib
 from html import escape
 from itertools import islice
 from pathlib import Path
-from string import Template
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +19,7 @@ import numpy as np
 from nmt import lines
 from nmt.attention_picture import picture, visible
 from nmt.errors import UsageError
+from nmt.page import fill
 from nmt.reporting import Reporter
 from nmt.translation.alignment import aligning_layer
 
@@ -92,9 +92,9 @@ def page(maps: "AttentionMaps") -> str:
         "layer": aligning_layer(layers),
         "weights": pack([maps.encoder, maps.decoder, maps.cross]),
     }
-    template = Template(Path(__file__).with_name("attention_page.html").read_text(encoding="utf-8"))
-    return template.substitute(
-        languages=f"{text(source)} → {text(target)}",
+    return fill(
+        "attention_page.html",
+        title=f"{text(source)} → {text(target)}: {text(maps.text)}",
         from_language=text(source),
         to_language=text(target),
         text=text(maps.text),

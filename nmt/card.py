@@ -15,7 +15,7 @@ from nmt.config import MICRO_BATCH, PRESETS, RUNTIME, ModelConfig, Preset, Train
 from nmt.errors import UsageError
 from nmt.lines import clean
 from nmt.model_directory import PROGRESS, ModelDirectory
-from nmt.reporting import duration, format_perplexity
+from nmt.reporting import check_format, duration, format_perplexity
 from nmt.sizes import TRAINING, attention, feed_forward, flops, layer_norm, memory, parameters
 from nmt.training.schedule import learning_rate
 
@@ -61,8 +61,7 @@ def describe(preset: str | None, model: Path, form: str) -> str:
                       updates, minutes, and before, best, last, average: validations as metrics.jsonl has them, or null
     Raises UsageError for an unknown preset or format, and for a model that is missing or damaged.
     """
-    if form not in ("text", "json"):
-        raise UsageError(f"--format {form}: must be text or json")
+    check_format(form)
     if preset is not None:
         return tell(of_preset(preset), form)
     try:
@@ -175,11 +174,11 @@ def _run(directory: ModelDirectory, config: Facts, until: int | None) -> Facts:
 def sound(event: Facts) -> bool:
     """Whether all that is told of a line of metrics.jsonl is in it, and can be: somebody may have written into the file."""
     try:
-        numbers = [event["step"], event.get("minutes", 0)]
+        numbers, words = [event["step"], event.get("minutes", 0)], [event["event"]]
         if "bleu" in event:
             numbers += [event["bleu"], event["perplexity"], event["lines"], event["beam"]]
-        written = "bleu" not in event or validation(event) + event["signature"]
-        return bool(written) and all(map(math.isfinite, numbers)) and isinstance(event["event"], str)
+            words += [event["signature"], validation(event)]
+        return all(map(math.isfinite, numbers)) and all(isinstance(word, str) for word in words)
     except (KeyError, TypeError, ValueError, OverflowError):
         return False
 

@@ -8,8 +8,6 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable
 from html import escape
-from pathlib import Path
-from string import Template
 from typing import Any
 
 import numpy as np
@@ -18,6 +16,7 @@ from nmt import lines
 from nmt.chart import Curve, Point, draw, thin
 from nmt.errors import UsageError
 from nmt.model_directory import ModelDirectory
+from nmt.page import fill
 from nmt.reporting import duration, format_perplexity
 
 Event = dict[str, Any]
@@ -61,8 +60,7 @@ def page(config: dict[str, Any], events: Iterable[Event], heldout: Heldout | Non
         settings(config),
         "</main>",
     ]
-    template = Template(Path(__file__).with_name("report.html").read_text(encoding="utf-8"))
-    return template.substitute(title=title, body="\n".join(filter(None, body)))
+    return fill("report.html", title, body="\n".join(filter(None, body)))
 
 
 def text(value: object) -> str:

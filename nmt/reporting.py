@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from nmt.errors import NmtError
+from nmt.errors import NmtError, UsageError
 
 
 class Reporter:
@@ -86,6 +86,12 @@ def duration(seconds: float) -> str:
     if seconds < 48 * 3600:
         return f"{seconds / 3600:.1f} h"
     return f"{seconds / 86400:.1f} days"
+
+
+def check_format(name: str) -> None:
+    """Raises UsageError for a --format that is none."""
+    if name not in ("text", "json"):
+        raise UsageError(f"--format {name}: must be text or json")
 
 
 def format_perplexity(value: float) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nmt.errors import UsageError
 from nmt.lines import decode_lines, read_lines, standard_input
-from nmt.reporting import Reporter
+from nmt.reporting import Reporter, check_format
 from nmt.scoring import display, paper
 from nmt.scoring.metrics import METRICS, Evaluation, Text, corpus_scores, create, sentence_scores
 
@@ -34,8 +34,7 @@ def score_options(
     chosen = METRICS if metric == "all" else (metric,)
     if not {*chosen} <= {*METRICS, PAPER}:
         raise UsageError(f"--metric {metric}: must be bleu, chrf, ter, all or paper")
-    if form not in ("text", "json"):
-        raise UsageError(f"--format {form}: must be text or json")
+    check_format(form)
     if examples < 0:
         raise UsageError(f"--examples {examples}: must be at least 0")
     if metric == PAPER:

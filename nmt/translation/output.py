@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 from nmt.errors import UsageError
 from nmt.lines import json_line
+from nmt.reporting import check_format
 from nmt.translation.joining import Translation
 
 Format = Callable[[int, str, list[Translation]], str]  # (line number, source, translations) -> what is written of them
@@ -15,10 +16,9 @@ def output_format(name: str, n_best: int | None, details: bool = False) -> Forma
 
     Raises UsageError for a name that is none, and for one that has no place for details.
     """
+    check_format(name)
     if name == "json":
         return as_json
-    if name != "text":
-        raise UsageError(f"--format {name}: must be text or json")
     if details:
         raise UsageError("--details: text has no place for them; add --format json")
     return best if n_best is None else as_table

@@ -1,6 +1,16 @@
-"""`python -m nmt` is `nmt`."""
+"""`nmt`, and `python -m nmt`: an interrupt ends it without a traceback also while the command line is being loaded."""
 
-from nmt.cli import main
+import signal
+
+
+def main() -> None:
+    # Where the caller has it ignored, as under nohup, it stays so.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from nmt.cli import app
+
+    app()
+
 
 if __name__ == "__main__":
     main()

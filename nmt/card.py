@@ -15,7 +15,7 @@ from nmt.config import MICRO_BATCH, PRESETS, RUNTIME, ModelConfig, Preset, Train
 from nmt.errors import UsageError
 from nmt.lines import clean
 from nmt.model_directory import PROGRESS, ModelDirectory
-from nmt.reporting import check_format, duration, format_perplexity
+from nmt.reporting import check_format, counted, duration, format_perplexity
 from nmt.sizes import TRAINING, attention, feed_forward, flops, layer_norm, memory, parameters
 from nmt.training.schedule import learning_rate
 
@@ -283,7 +283,8 @@ def architecture_rows(facts: Facts) -> Rows:
 
 def recipe_rows(recipe: Facts) -> Rows:
     steps, tokens = recipe["steps"], recipe["tokens_per_update"]
-    sooner = f"; sooner after {recipe['patience']} validations without a better BLEU" if recipe["patience"] else ""
+    patience = counted(recipe["patience"] or 0, "validation")
+    sooner = f"; sooner after {patience} without a better BLEU" if recipe["patience"] else ""
     warmup = recipe["warmup"]
     falls = ", then down as u^-0.5" if warmup < steps else ""
     adam = "beta1 {adam_beta1}, beta2 {adam_beta2}, epsilon {adam_epsilon}; label smoothing {label_smoothing}"
@@ -293,7 +294,10 @@ def recipe_rows(recipe: Facts) -> Rows:
         ("updates", f"{steps:,} of about {tokens:,} target tokens, {recipe['target_tokens']:,} in all{sooner}"),
         ("learning rate", f"up to {recipe['peak_learning_rate']:.2e} at update {min(warmup, steps):,}{falls}"),
         ("Adam", adam.format_map(recipe)),
-        ("weights to use", f"mean of {recipe['average']} checkpoints, {recipe['validate_every']:,} updates apart"),
+        (
+            "average",
+            f"of {counted(recipe['average'], 'checkpoint')}, {counted(recipe['validate_every'], 'update')} apart",
+        ),
     ]
     return [(label, value) for label, value in rows if value]
 
@@ -349,7 +353,7 @@ def run_rows(run: Facts, steps: int) -> Rows:
         ("command", run["command"]),
         ("begun", f"{run['begun']} with {versions}"),
         ("updates", f"{run['updates']:,} of {steps:,}, in {duration(60 * run['minutes'])}"),
-        ("validation", "" if validations else "none is logged"),
+        ("validation", "" if validations else "none of its own text is logged"),
         *((label, validation(event)) for label, event in validations),
         *(
             ("BLEU", f"of {event['lines']:,} validation lines, beam {event['beam']}, {event['signature']}")

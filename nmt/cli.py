@@ -6,7 +6,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -44,6 +44,9 @@ def faults_reported() -> Iterator[None]:
         raise SystemExit(128 + number)
 
     signal.signal(signal.SIGTERM, terminate)
+    interrupted = signal.getsignal(signal.SIGINT)
+    if interrupted is signal.SIG_DFL:  # see __main__.py; a command has something to tidy up
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
         if sys.stdout is not None:
@@ -66,12 +69,15 @@ def faults_reported() -> Iterator[None]:
             raise
         complain("out of memory; smaller batches need less: --micro-batch-tokens to train, --batch-tokens to translate")
         raise typer.Exit(1) from None
+    finally:
+        signal.signal(signal.SIGINT, interrupted)
 
 
 def complain(sentence: str) -> None:
     """Print an error where it belongs, even if nobody reads it."""
     if sys.stderr is not None and sentence:
-        print(f"nmt: {sentence}", file=sys.stderr)
+        with suppress(OSError):
+            print(f"nmt: {sentence}", file=sys.stderr)
 
 
 def version(asked: bool) -> None:
@@ -231,7 +237,7 @@ def score(
 
 @app.command()
 def attention(
-    text: Annotated[str, typer.Argument(help="One sentence, in quotes; - is stdin.")] = "-",
+    text: Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", help="One sentence; - is stdin.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write here instead of to stdout.")] = None,
     model: Model = Path("model"),
     svg: Annotated[bool, typer.Option("--svg", help="One picture instead: target to source, all heads' mean.")] = False,
@@ -242,7 +248,7 @@ def attention(
     with faults_reported():
         from nmt import attention_page
 
-        attention_page.write(model, text, output, svg, device, Reporter(quiet))
+        attention_page.write(model, " ".join(text or ["-"]), output, svg, device, Reporter(quiet))
 
 
 @app.command()
@@ -285,7 +291,3 @@ def command_line() -> str:
         if part
     ]
     return shlex.join(["nmt", *words])
-
-
-def main() -> None:
-    app()

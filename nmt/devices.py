@@ -8,6 +8,7 @@ import torch
 from torch.utils._triton import has_triton
 
 from nmt.errors import UsageError
+from nmt.reporting import counted
 
 
 def find_device(name: str) -> torch.device:
@@ -70,4 +71,4 @@ def describe(device: torch.device, precision: str) -> str:
         properties = torch.cuda.get_device_properties(device)
         return f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB, {precision}"
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"CPU, {torch.get_num_threads()} threads, {memory:.0f} GiB of memory, {precision}"
+    return f"CPU, {counted(torch.get_num_threads(), 'thread')}, {memory:.0f} GiB of memory, {precision}"

@@ -17,7 +17,7 @@ from nmt.chart import Curve, Point, draw, thin
 from nmt.errors import UsageError
 from nmt.model_directory import ModelDirectory
 from nmt.page import fill
-from nmt.reporting import duration, format_perplexity
+from nmt.reporting import counted, duration, format_perplexity
 
 Event = dict[str, Any]
 Heldout = tuple[list[str], list[str]]
@@ -124,7 +124,7 @@ def notes(config: dict[str, Any], validations: list[Event]) -> list[str]:
         said.append("There is no validation text: no BLEU, no perplexity, no sample translations.")
     failed = [event for event in validations if "validation_error" in event]
     if len(failed) > FAILURES:
-        said.append(f"{len(failed):,} of {len(validations):,} validations failed; the last of them:")
+        said.append(f"{len(failed):,} of {counted(len(validations), 'validation')} failed; the last of them:")
     for event in failed[-FAILURES:]:
         said.append(f"The validation of update {event['step']:,} failed: {text(event['validation_error'])}")
     return [f'<p class="note">{sentence}</p>' for sentence in said]

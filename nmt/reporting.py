@@ -55,8 +55,14 @@ class Reporter:
         self._print(f"warning: {text}")
 
     def _print(self, text: str) -> None:
-        if sys.stderr is not None and not self.muted:
+        if sys.stderr is None or self.muted:
+            return
+        try:
             self.console.print(text, markup=False)
+        except BrokenPipeError:  # somebody who read along has seen enough
+            raise
+        except OSError:  # a log on a full disk is no reason to stop
+            pass
 
 
 @contextmanager
@@ -86,6 +92,11 @@ def duration(seconds: float) -> str:
     if seconds < 48 * 3600:
         return f"{seconds / 3600:.1f} h"
     return f"{seconds / 86400:.1f} days"
+
+
+def counted(number: int, unit: str) -> str:
+    """1 update, 2,000 updates."""
+    return f"{number:,} {unit}{'s' * (number != 1)}"
 
 
 def check_format(name: str) -> None:

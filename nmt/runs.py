@@ -27,7 +27,7 @@ from nmt.errors import NmtError, UsageError
 from nmt.lines import is_blank
 from nmt.model.transformer import Transformer
 from nmt.model_directory import ModelDirectory
-from nmt.reporting import Reporter, duration, one_voice, table
+from nmt.reporting import Reporter, counted, duration, one_voice, table
 from nmt.session import Session, write_average
 from nmt.settings import Request, Settings, Settler, Text, check, describe_data
 from nmt.training import checkpoint
@@ -97,9 +97,13 @@ class _Run:
         progress = trainer.progress
         if trainer.finished() and not trainer.validation_due():
             if ranks.first and 0 < (kept := write_average(self.directory, progress, config)) < config.average:
-                reporter.say(f"the weights to use are the average of {kept} checkpoints: no more of the last are kept")
+                reporter.say(
+                    f"the weights to use are the average of {counted(kept, 'checkpoint')}: no more of the last are kept"
+                )
             more = "--patience" if progress.update < config.steps else "--steps"
-            reporter.say(f"{self.directory.path}: this run is finished ({progress.update:,} updates); more with {more}")
+            reporter.say(
+                f"{self.directory.path}: this run is finished ({counted(progress.update, 'update')}); more with {more}"
+            )
             return
         self._announce(trainer)
         validator = self._validator("valid", self.settings.valid)
@@ -206,7 +210,7 @@ class _Run:
         tokens = int(trainer.plan.targets.sum())
         self.reporter.say(
             f"updates: {config.steps:,} of about {config.tokens_per_update:,} target tokens; "
-            f"an epoch has {tokens:,} tokens, or {max(1, round(tokens / config.tokens_per_update)):,} updates"
+            f"an epoch has {tokens:,} tokens, or {counted(max(1, round(tokens / config.tokens_per_update)), 'update')}"
         )
         if progress.update:
             last = "" if progress.last_loss is None else f", last loss {progress.last_loss:.3f}"

@@ -14,7 +14,7 @@ from nmt import report
 from nmt.config import TrainingConfig
 from nmt.errors import NmtError
 from nmt.model_directory import ModelDirectory
-from nmt.reporting import Reporter, duration
+from nmt.reporting import Reporter, counted, duration
 from nmt.tensorboard import TensorBoard
 from nmt.training import checkpoint
 from nmt.training.checkpoint import Progress, load_weights
@@ -112,9 +112,10 @@ class Session:
                 f"{found.same:.0%} of the validation outputs are the same sentence: the model has collapsed; "
                 "start again with a longer warm-up or a lower rate (warmup, factor under [training])"
             )
-        if progress.stale(self.config.patience) and progress.update < self.config.steps:
+        patience = self.config.patience
+        if patience and progress.stale(patience) and progress.update < self.config.steps:
             reporter.say(
-                f"no better BLEU in {self.config.patience} validations: stopping early, with the average of the "
+                f"no better BLEU in {counted(patience, 'validation')}: stopping early, with the average of the "
                 f"checkpoints up to the best, update {progress.best:,}"
             )
 
@@ -176,7 +177,7 @@ class Session:
             reporter.say(f"update {interval.update:,} of {steps:,}: {status}, lr {interval.learning_rate:.2e}")
         if not self.estimated and done >= ESTIMATE_AFTER:
             self.estimated = True
-            reporter.say(f"about {duration(left)} to the end, {steps - interval.update:,} updates from here")
+            reporter.say(f"about {duration(left)} to the end, {counted(steps - interval.update, 'update')} from here")
             if left > A_DAY:
                 reporter.warn("this is more than a day; a smaller --preset or fewer --steps train sooner")
 

@@ -37,7 +37,7 @@ from nmt.data.preparation import describe, learn_vocabulary, prepare_corpus
 from nmt.data.vocabulary import SAMPLE, Vocabulary
 from nmt.errors import UsageError
 from nmt.model_directory import BEFORE, WEIGHTS, ModelDirectory
-from nmt.reporting import Reporter
+from nmt.reporting import Reporter, counted
 from nmt.training import checkpoint
 
 Text = tuple[list[str], list[str]]  # source and target lines
@@ -210,7 +210,9 @@ class Settler:
         vocabulary = learn_vocabulary(self.corpus, config, self.cache)
         short = len(vocabulary) < config.vocab_size
         fewer = f" instead of {config.vocab_size:,}: the corpus fills no more" if short else ""
-        self.reporter.say(f"vocabulary: {len(vocabulary):,} pieces{fewer}, learned from {min(kept, SAMPLE):,} pairs")
+        self.reporter.say(
+            f"vocabulary: {counted(len(vocabulary), 'piece')}{fewer}, learned from {counted(min(kept, SAMPLE), 'pair')}"
+        )
         return vocabulary
 
     def _borrow(self, origin: Origin, weights: dict[str, torch.Tensor], before: Text | None) -> None:

@@ -19,6 +19,7 @@ from nmt.devices import autocast, find_translation_precision
 from nmt.errors import NmtError
 from nmt.lines import is_blank
 from nmt.model.transformer import Transformer
+from nmt.reporting import counted
 from nmt.scoring import metrics
 from nmt.training.loss import loss
 from nmt.training.ranks import Ranks
@@ -50,7 +51,8 @@ class Validation:
         return asdict(self)
 
     def __str__(self) -> str:
-        return f"validation perplexity {self.perplexity:.2f}, BLEU {self.bleu:.2f} ({self.lines:,} lines, beam {self.beam})"
+        of = f"{counted(self.lines, 'line')}, beam {self.beam}"
+        return f"validation perplexity {self.perplexity:.2f}, BLEU {self.bleu:.2f} ({of})"
 
 
 class Validator:

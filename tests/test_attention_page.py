@@ -187,7 +187,8 @@ def test_where_it_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     done = call("attention", "Ein Mann. Er schläft.")
     assert (done.exit_code, done.stdout.count("Er schläft.") > 0) == (0, True)
     assert done.stderr.startswith("warning: shown as one sentence")
-    assert "name a file that can be written" in refusal(
+    assert call("attention", "Ein", "Mann.").stdout == page(expected)  # without quotes
+    assert f"no folder {tmp_path / 'no'}; make it" in refusal(
         call("attention", "Ein Mann.", "-o", tmp_path / "no" / "a.html")
     )
 

@@ -1,6 +1,8 @@
 """The command line: what it answers before any work is done, and how it ends."""
 
+import os
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -40,7 +42,7 @@ def parameters(command: str) -> dict[str, TyperOption]:
 def test_what_needs_no_work_imports_nothing_heavy(arguments: list[str]) -> None:
     """Help and version are answered without torch or any other heavy library in the process."""
     script = (
-        "import sys\nfrom nmt.cli import main\n"
+        "import sys\nfrom nmt.__main__ import main\n"
         "try: main()\nexcept SystemExit as end: code = end.code or 0\n"
         f"sys.exit(100 if set({HEAVY}) & set(sys.modules) else code)"
     )
@@ -156,6 +158,35 @@ def test_mistakes_leave_no_traceback(nmt: Nmt, tmp_path: Path) -> None:
     done = nmt("translate", "-m", "nowhere", cwd=tmp_path, stdin=b"Hello.\n")
     assert (done.returncode, done.stdout) == (2, b"")
     assert done.stderr.decode().count("\n") == 1
+
+
+@pytest.mark.parametrize(("before", "code"), [("default_int_handler", -signal.SIGINT), ("SIG_IGN", 0)])
+def test_an_interrupt_while_loading_leaves_no_traceback(before: str, code: int) -> None:
+    """Ctrl-C before the command line has been loaded ends the process, unless the caller has it ignored, as nohup does."""
+    script = (
+        "import os, signal, sys\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'nmt.cli': os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        f"signal.signal(signal.SIGINT, signal.{before})\n"
+        "from nmt.__main__ import main\nmain()"
+    )
+    done = subprocess.run([sys.executable, "-c", script, "--version"], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (code, b"")
+
+
+def test_a_log_on_a_full_disk_changes_nothing(tmp_path: Path) -> None:
+    """What cannot be written to stderr changes no exit code and ends no work; that its reader has left does."""
+    mistake = [sys.executable, "-m", "nmt", "score", "none.txt", "-r", "none.ref"]
+    speaking = [sys.executable, "-c", "from nmt.reporting import Reporter\nReporter().warn('heard?')\nprint('done')"]
+    with open("/dev/full", "w") as full:
+        assert subprocess.run(mistake, stderr=full, cwd=tmp_path, check=False).returncode == 2
+        assert subprocess.check_output(speaking, stderr=full) == b"done\n"
+    reading, writing = os.pipe()
+    os.close(reading)
+    assert subprocess.run(speaking, stderr=writing, stdout=subprocess.PIPE, check=False).stdout == b""
+    os.close(writing)
 
 
 def test_completion_can_be_shown() -> None:

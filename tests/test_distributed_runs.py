@@ -25,7 +25,7 @@ LONG = 60  # seconds that no end may take, however slow the machine; more than t
 FAULTY = """
 import os, signal, time
 from pathlib import Path
-from nmt.cli import main
+from nmt.__main__ import main
 from nmt.training.trainer import Trainer
 
 update = Trainer.update

@@ -14,6 +14,7 @@ import numpy as np
 from nmt.config import TrainingConfig
 from nmt.data.splits import Pair
 from nmt.lines import clean, is_blank
+from nmt.reporting import counted
 
 EMPTY_SOURCE, EMPTY_TARGET, IDENTICAL, REPEATED, CONTROLS = 1, 2, 4, 8, 16
 REASONS = {  # a pair is counted under the first that holds
@@ -39,7 +40,9 @@ class CleaningReport:
 
     def __str__(self) -> str:
         reasons = "".join(f", {n:,} {reason}" for reason, n in self.dropped.most_common())
-        text = f"read {self.read:,} pairs, kept {self.kept:,}, dropped {self.dropped.total():,}{reasons and ':' + reasons[1:]}"
+        text = f"read {counted(self.read, 'pair')}, kept {self.kept:,}, dropped {self.dropped.total():,}"
+        if reasons:
+            text += f":{reasons[1:]}"
         if self.control_characters:
             text += f"; control characters became spaces in {self.control_characters:,}"
         return text

@@ -23,6 +23,7 @@ from nmt.data.hub import read_dataset
 from nmt.data.splits import Pair, Reader, Split, hash_files
 from nmt.data.tables import format_of, read_table, table_files
 from nmt.errors import NmtError, UsageError
+from nmt.reporting import counted
 
 __all__ = ["CleaningReport", "Corpus", "Pair", "Split", "demo_folder", "load", "usable"]
 
@@ -196,7 +197,9 @@ def _measure(readers: dict[str, Reader]) -> tuple[dict[str, Any], np.ndarray]:
         train = held.rest_of(train)
         splits |= {split: _fingerprint(iter(pairs)) for split, pairs in held.pairs.items()}
         share = len(held.pairs[missing[0]])
-        notes.append(f"held out of train, for want of a file: {share:,} pairs each for {' and '.join(missing)}")
+        notes.append(
+            f"held out of train, for want of a file: {counted(share, 'pair')} each for {' and '.join(missing)}"
+        )
     elif missing:
         fewest = f"below {holdout.FEWEST:,} training pairs none is held out for it"
         notes.append(f"no {' or '.join(missing)} text, and {fewest}")

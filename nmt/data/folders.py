@@ -8,6 +8,7 @@ from pathlib import Path
 from nmt.data.splits import SPLIT_OF, Pair, Reader
 from nmt.errors import UsageError
 from nmt.lines import read_lines
+from nmt.reporting import counted
 
 LANGUAGE = re.compile(r"(?!(?:tsv|csv|txt)$)[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")  # en, pt-BR, zh_Hans
 
@@ -41,7 +42,7 @@ def _side_by_side(source: Path, target: Path) -> Callable[[], Iterator[Pair]]:
             if left is None or right is None:
                 counts = {path: sum(1 for _ in read_lines(path)) for path in (source, target)}
                 raise UsageError(
-                    f"{source} has {counts[source]:,} lines but {target} has {counts[target]:,}: "
+                    f"{source} has {counted(counts[source], 'line')} but {target} has {counts[target]:,}: "
                     f"line {number:,} has no counterpart; make the files line up"
                 )
             yield left, right

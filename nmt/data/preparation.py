@@ -20,6 +20,7 @@ from nmt.data.prepared import PreparedPairs, write_pairs
 from nmt.data.splits import Pair
 from nmt.data.vocabulary import Vocabulary, learn
 from nmt.data.workers import cores
+from nmt.reporting import counted
 
 TOKENIZER = "tokenizer.model"
 PER_WORKER = 25_000  # pairs; fewer are sooner encoded than a process is started
@@ -112,7 +113,7 @@ def _fill(
     total = report.kept
     workers = min(cores(), total // PER_WORKER)
     if workers:
-        say(f"encoding {total:,} pairs on {workers} core{'s' if workers > 1 else ''}")
+        say(f"encoding {total:,} pairs on {counted(workers, 'core')}")
     began = said = time.monotonic()
 
     def progress(done: int) -> None:
@@ -120,7 +121,7 @@ def _fill(
         if time.monotonic() - said > PROGRESS_EVERY:
             said = time.monotonic()
             left = (said - began) * (total - done) / done
-            say(f"prepared {done:,} of {total:,} pairs, {left / A_MINUTE:.0f} min left")
+            say(f"prepared {done:,} of {counted(total, 'pair')}, {left / A_MINUTE:.0f} min left")
 
     encoder = Encoder(vocabulary, config.max_pieces, config.max_ratio, held_out.watched)
     manifest, dropped, met = write_pairs(folder, corpus.usable(config), encoder, workers, progress)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nmt.errors import UsageError
 from nmt.lines import decode_lines, read_lines, standard_input
-from nmt.reporting import Reporter, check_format
+from nmt.reporting import Reporter, check_format, counted
 from nmt.scoring import display, paper
 from nmt.scoring.metrics import METRICS, Evaluation, Text, corpus_scores, create, sentence_scores
 
@@ -93,7 +93,7 @@ def score_model(
     languages = directory.languages()
     title = f"{directory.data()['name']} test, {'-'.join(languages)}"
     translator = load_translator(model, device or "auto")
-    reporter.say(f"translating {len(source):,} test lines, {' to '.join(languages)}")
+    reporter.say(f"translating {counted(len(source), 'test line')}, {' to '.join(languages)}")
     evaluation = Evaluation([(str(model), translator.translate(source))], [("the test set", reference)], source)
     return _output(evaluation, title, languages[1], options)
 
@@ -149,7 +149,8 @@ def force_decode(
     if tokens:
         mean = log_probability / tokens
         reporter.say(
-            f"{len(sources):,} lines, {tokens:,} tokens: log-probability {log_probability:,.2f}, {mean:.4f} a token, "
+            f"{counted(len(sources), 'line')}, {counted(tokens, 'token')}: "
+            f"log-probability {log_probability:,.2f}, {mean:.4f} a token, "
             f"perplexity {math.exp(-mean):.2f}"
         )
 

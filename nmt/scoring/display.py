@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from nmt.lines import clean, json_line
-from nmt.scoring.metrics import LOWER_IS_BETTER, Evaluation, Score, counted
+from nmt.reporting import counted
+from nmt.scoring.metrics import LOWER_IS_BETTER, Evaluation, Score
 
 Column = Sequence[Score]  # one metric's scores of all systems
 
@@ -22,7 +23,7 @@ def as_text(evaluation: Evaluation, title: str, columns: Sequence[Column]) -> li
             "",
             f"p: how likely so large a difference from {names[0]} is by chance (paired bootstrap, 1,000 resamples)",
         ]
-    return [f"{clean(title)} ({counted(evaluation.lines)})", "", *_aligned(cells), "", *signatures, *notes]
+    return [f"{clean(title)} ({counted(evaluation.lines, 'line')})", "", *_aligned(cells), "", *signatures, *notes]
 
 
 def _cells(column: Column) -> list[list[str]]:

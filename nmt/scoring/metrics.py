@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nmt.errors import UsageError
+from nmt.reporting import counted
 
 METRICS = ("bleu", "chrf", "ter")
 LOWER_IS_BETTER = "TER"  # it counts edits; the others count what is right
@@ -30,7 +31,7 @@ class Evaluation:
             for reference, expected in self.references:
                 if len(lines) != len(expected):
                     raise UsageError(
-                        f"{name} has {counted(len(lines))} but {reference} has {len(expected):,}: they must line up"
+                        f"{name} has {counted(len(lines), 'line')} but {reference} has {len(expected):,}: they must line up"
                     )
             if not lines:
                 raise UsageError(f"{name}: holds no lines to score")
@@ -62,11 +63,7 @@ class Score:
     def __str__(self) -> str:
         sure = self.confidence
         interval = f"; 95% interval {sure.mean:.2f} ± {sure.interval:.2f}" if sure else ""
-        return f"{self.metric} {self.value:.2f} ({counted(self.lines)}{interval}) {self.signature}"
-
-
-def counted(lines: int) -> str:
-    return f"{lines:,} line{'s' * (lines != 1)}"
+        return f"{self.metric} {self.value:.2f} ({counted(self.lines, 'line')}{interval}) {self.signature}"
 
 
 def create(metric: str, lowercase: bool = False, of_sentences: bool = False) -> Any:

@@ -14,7 +14,7 @@ from typing import IO
 from nmt import __version__
 from nmt.errors import NmtError, UsageError
 from nmt.lines import decode_lines, read_lines, standard_input, standard_output
-from nmt.reporting import Reporter, duration
+from nmt.reporting import Reporter, counted, duration
 from nmt.translation.hypothesis import SearchOptions
 from nmt.translation.joining import FLAGS
 from nmt.translation.output import Format
@@ -142,7 +142,9 @@ def _put(out: IO[bytes], parts: Iterable[Part], count: int | None = None, file: 
 def _refuse_change(file: str, count: int, number: int) -> None:
     """Raises NmtError where a file's lines were not as many when they were translated as they had been before."""
     if number != count:
-        raise NmtError(f"{file}: {count:,} lines were read but {number:,} translated; the file changed meanwhile")
+        raise NmtError(
+            f"{file}: {counted(count, 'line')} were read but {number:,} translated; the file changed meanwhile"
+        )
 
 
 @contextmanager
@@ -150,12 +152,12 @@ def _kept(parts: Parts, count: int, reporter: Reporter) -> Iterator[None]:
     """The folder of the parts, which stays where the end comes before they are put together."""
     parts.open()
     if done := sum(number in parts for number in range(count)):
-        reporter.say(f"going on: {done:,} of {count:,} parts were done before")
+        reporter.say(f"going on: {done:,} of {counted(count, 'part')} were done before")
     try:
         yield
     except BaseException:
         if left := parts.leave():
-            reporter.say(f"{left:,} of {count:,} parts are done; the same command goes on from there")
+            reporter.say(f"{left:,} of {counted(count, 'part')} are done; the same command goes on from there")
         raise
 
 
@@ -182,7 +184,7 @@ def _speed(reporter: Reporter, lines: int, shown: bool) -> Iterator[Progress]:
 
     with reporter:
         yield progress
-    reporter.say(f"{lines:,} lines in {duration(time.perf_counter() - began)}, {rate()}")
+    reporter.say(f"{counted(lines, 'line')} in {duration(time.perf_counter() - began)}, {rate()}")
 
 
 @contextmanager

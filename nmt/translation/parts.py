@@ -7,6 +7,7 @@ Files are all that the processes know of each other. On several machines the fol
 process that signs off elsewhere nothing can be seen, and the first one waits for it until torchrun is ended.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -113,8 +114,12 @@ class Parts:
 
 @contextmanager
 def writable(output: Path) -> Iterator[None]:
-    """Raises UsageError for an OSError of what is opened at or beside the output."""
+    """Raises UsageError for an OSError of what is opened at or beside the output, and NmtError where the disk is full."""
     try:
         yield
+    except FileNotFoundError:
+        raise UsageError(f"--output {output}: there is no folder {output.parent}; make it first") from None
     except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise NmtError(f"--output {output}: {error.strerror}") from None
         raise UsageError(f"--output {output}: {error.strerror}; name a file that can be written") from None

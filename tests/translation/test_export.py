@@ -85,7 +85,7 @@ def test_lines_are_those_of_the_other_engine(beam: int, share: float, exported: 
 def test_torch_is_not_imported(exported: Path) -> None:
     """A process that translates with CTranslate2, by command or from Python, never has torch in it."""
     script = (
-        "import sys, nmt\nfrom nmt.cli import main\n"
+        "import sys, nmt\nfrom nmt.__main__ import main\n"
         f"sys.argv = ['nmt', 'translate', '-m', {str(exported)!r}, *{FAST}]\n"
         "try: main()\nexcept SystemExit as end: assert not end.code\n"
         f"nmt.load({str(exported)!r}, engine='ctranslate2').translate(['Hello.'])\n"

@@ -13,8 +13,8 @@ from typing import Any
 
 from nmt.config import MICRO_BATCH, PRESETS, RUNTIME, ModelConfig, Preset, TrainingConfig, find_preset, fine_tuning
 from nmt.errors import UsageError
-from nmt.lines import clean
-from nmt.model_directory import PROGRESS, ModelDirectory
+from nmt.lines import clean, parse_json
+from nmt.model_directory import PROGRESS, ModelDirectory, saved
 from nmt.reporting import check_format, counted, duration, format_perplexity
 from nmt.sizes import TRAINING, attention, feed_forward, flops, layer_norm, memory, parameters
 from nmt.training.schedule import learning_rate
@@ -64,11 +64,7 @@ def describe(preset: str | None, model: Path, form: str) -> str:
     check_format(form)
     if preset is not None:
         return tell(of_preset(preset), form)
-    try:
-        return tell(of_model(model), form)
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:  # what is not as nmt writes it
-        path = ModelDirectory.containing(model).config_path
-        raise UsageError(f"{path}: is damaged ({type(error).__name__}); restore it") from None
+    return tell(of_model(model), form)
 
 
 def tell(facts: Facts, form: str) -> str:
@@ -86,9 +82,7 @@ def of_preset(name: str) -> Facts:
 
 
 def of_model(path: Path) -> Facts:
-    """The facts of a model directory, or of the run up to one of its checkpoints. Raises UsageError, and of a damaged
-    config.json whatever comes of it.
-    """
+    """The facts of a model directory, or of the run up to one of its checkpoints. Raises UsageError."""
     directory = ModelDirectory.containing(path)
     config = directory.read_config()
     model = ModelConfig.model_validate(config["model"])
@@ -141,7 +135,7 @@ def _last_update(directory: ModelDirectory, path: Path) -> int | None:
     if directory.path == path:
         return None
     try:
-        return int(json.loads((path / PROGRESS).read_text(encoding="utf-8"))["update"])
+        return int(parse_json((path / PROGRESS).read_bytes())["update"])
     except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
         raise UsageError(f"{path / PROGRESS}: is damaged ({type(error).__name__}); name another checkpoint") from None
 
@@ -149,8 +143,7 @@ def _last_update(directory: ModelDirectory, path: Path) -> int | None:
 def _run(directory: ModelDirectory, config: Facts, until: int | None) -> Facts:
     """What the directory tells of its run, up to this update where there is one."""
     events = [event for event in directory.events() if sound(event) and (until is None or event["step"] <= until)]
-    saved = [path.name.removeprefix("step-") for path in directory.checkpoints.glob("step-*")]
-    updates = [event["step"] for event in events] + [int(name) for name in saved if name.isdigit()]
+    updates = [event["step"] for event in events] + saved(directory.checkpoints)
     scored = [{key: event[key] for key in event if key != "samples"} for event in events if "bleu" in event]
     trained = [event for event in scored if event["event"] == "validation" and event["step"]]
     average = [event for event in scored if event["event"] == "average" and until is None]

@@ -16,6 +16,7 @@ import typer
 from nmt import __version__
 from nmt.config import PRESETS, ModelConfig, TrainingConfig
 from nmt.errors import NmtError, UsageError
+from nmt.lines import clean
 from nmt.reporting import Reporter, one_voice
 from nmt.translation.hypothesis import SearchOptions
 
@@ -77,7 +78,7 @@ def complain(sentence: str) -> None:
     """Print an error where it belongs, even if nobody reads it."""
     if sys.stderr is not None and sentence:
         with suppress(OSError):
-            print(f"nmt: {sentence}", file=sys.stderr)
+            print(f"nmt: {clean(sentence)}", file=sys.stderr)
 
 
 def version(asked: bool) -> None:

@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from nmt.errors import UsageError
 
+MOST = 10**12  # of anything that is counted: what goes beyond is a slip, or a damaged file
+
 
 class ModelConfig(BaseModel):
     """The architecture (paper, section 3 and table 3). The vocabulary's size comes from the vocabulary itself."""
@@ -20,9 +22,9 @@ class ModelConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     layers: int = Field(6, ge=1, le=100, description="Layers in the encoder, and as many in the decoder (N).")
-    d_model: int = Field(512, ge=2, description="Width of every state (d_model).")
+    d_model: int = Field(512, ge=2, le=65_536, description="Width of every state (d_model).")
     heads: int = Field(8, ge=1, description="Attention heads (h).")
-    d_ff: int = Field(2048, ge=1, description="Width of the feed-forward layers (d_ff).")
+    d_ff: int = Field(2048, ge=1, le=1_000_000, description="Width of the feed-forward layers (d_ff).")
     dropout: float = Field(0.1, ge=0, lt=1, description="Dropout on sub-layer outputs and embedding sums (P_drop).")
     attention_dropout: float = Field(0.0, ge=0, lt=1, description="Dropout on attention weights (none in the paper).")
     relu_dropout: float = Field(0.0, ge=0, lt=1, description="Dropout inside the feed-forward layers (none in it).")
@@ -39,26 +41,30 @@ class TrainingConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    steps: int = Field(100_000, ge=1, description="Updates in all.")
-    tokens_per_update: int = Field(25_000, ge=1, description="Target tokens in an update, whatever the device.")
-    micro_batch_tokens: int | None = Field(
-        None, ge=1, description="Padded tokens a side that a device takes at once. [default: what a GPU holds]"
+    steps: int = Field(100_000, ge=1, le=MOST, description="Updates in all.")
+    tokens_per_update: int = Field(
+        25_000, ge=1, le=MOST, description="Target tokens in an update, whatever the device."
     )
-    warmup: int = Field(4_000, ge=1, description="Updates over which the learning rate rises.")
+    micro_batch_tokens: int | None = Field(
+        None, ge=1, le=MOST, description="Padded tokens a side that a device takes at once. [default: what a GPU holds]"
+    )
+    warmup: int = Field(4_000, ge=1, le=MOST, description="Updates over which the learning rate rises.")
     factor: float = Field(1.0, gt=0, description="Multiplies the paper's learning rate.")
     adam_beta1: float = Field(0.9, ge=0, lt=1, description="Adam's beta 1.")
     adam_beta2: float = Field(0.98, ge=0, lt=1, description="Adam's beta 2.")
     adam_epsilon: float = Field(1e-9, gt=0, description="Adam's epsilon.")
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="Probability spread over the vocabulary.")
     vocab_size: int = Field(37_000, ge=1, le=1_000_000, description="Pieces in the shared BPE vocabulary, at most.")
-    max_pieces: int = Field(256, ge=1, description="Training pairs with a longer side are dropped.")
+    max_pieces: int = Field(256, ge=1, le=MOST, description="Training pairs with a longer side are dropped.")
     max_ratio: float = Field(3.0, ge=1, description="Pairs with one side so many times the other are dropped.")
     drop_duplicates: bool = Field(False, description="Drop training pairs that occurred before.")
     drop_identical: bool = Field(False, description="Drop training pairs whose sides are the same.")
     seed: int = Field(1, ge=0, lt=2**63, description="Fixes weights, order, dropout and vocabulary sample.")
-    validate_every: int = Field(1_500, ge=1, description="Updates between checkpoints, each validated.")
-    patience: int | None = Field(None, ge=1, description="Stop after so many validations without a better BLEU.")
-    average: int = Field(5, ge=1, description="Last checkpoints averaged into the final weights.")
+    validate_every: int = Field(1_500, ge=1, le=MOST, description="Updates between checkpoints, each validated.")
+    patience: int | None = Field(
+        None, ge=1, le=MOST, description="Stop after so many validations without a better BLEU."
+    )
+    average: int = Field(5, ge=1, le=MOST, description="Last checkpoints averaged into the final weights.")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="Where to compute.")
     precision: Literal["auto", "fp32", "bf16"] = Field("auto", description="bf16 where the hardware has it, or fp32.")
 

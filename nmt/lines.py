@@ -77,11 +77,19 @@ def read_lines(path: Path) -> Iterator[str]:
             raise UsageError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
 
 
+def encode_lines(lines: Iterable[str]) -> Iterator[bytes]:
+    """The bytes of which `decode_lines` makes these lines again: what it would strip of a line stands there twice."""
+    for number, line in enumerate(lines):
+        first = BYTE_ORDER_MARK * (number == 0 and line.startswith(BYTE_ORDER_MARK))
+        last = "\r" * line.endswith("\r")
+        yield f"{first}{line}{last}\n".encode()
+
+
 def write_gz(path: Path, lines: Iterable[str]) -> None:
     """Write the lines to a .gz whose bytes depend on them alone (no time, no file name in its header)."""
     with path.open("wb") as raw:
         with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed:
-            packed.writelines(line.encode("utf-8") + b"\n" for line in lines)
+            packed.writelines(encode_lines(lines))
         raw.flush()
         os.fsync(raw.fileno())
 
@@ -103,6 +111,14 @@ def replace_bytes(path: Path, content: bytes) -> None:
 def replace_text(path: Path, text: str) -> None:
     """`replace_bytes` of text."""
     replace_bytes(path, text.encode("utf-8"))
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value. Raises ValueError for all that is none, also where it is nested too deep to be read."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError(str(error)) from None
 
 
 def json_line(value: Any) -> str:

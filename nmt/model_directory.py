@@ -10,19 +10,22 @@ report.html         how the run went, for a browser  tensorboard/  the same for 
 import fcntl
 import hashlib
 import json
+import os
+import re
 import shutil
+import stat
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
+from nmt import description
 from nmt.config import ModelConfig
-from nmt.data.splits import Pair
+from nmt.data.splits import Pair, fingerprint
 from nmt.data.vocabulary import Vocabulary
 from nmt.errors import UsageError
-from nmt.lines import read_lines, replace_text, write_gz
+from nmt.lines import parse_json, read_lines, replace_text, write_gz
 
 if TYPE_CHECKING:
     from nmt.model.transformer import Transformer
@@ -31,6 +34,17 @@ FORMAT = 1
 WEIGHTS = "model.safetensors"  # here, and in each checkpoint's folder ...
 PROGRESS = "progress.json"  # ... with this beside it
 BEFORE = "before"  # held-out text of the model that this one was fine-tuned from
+
+
+def path_of(checkpoints: Path, update: int) -> Path:
+    """The folder of the checkpoint after this update."""
+    return checkpoints / f"step-{update:06d}"
+
+
+def saved(checkpoints: Path) -> list[int]:
+    """Updates that have a checkpoint, in order."""
+    found = (re.fullmatch("step-([0-9]{6,18})", path.name) for path in checkpoints.glob("step-*") if path.is_dir())
+    return sorted(int(name[1]) for name in found if name and path_of(checkpoints, int(name[1])).name == name[0])
 
 
 class ModelDirectory:
@@ -73,8 +87,9 @@ class ModelDirectory:
         )
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the directory for one run. Raises UsageError while another holds it, or if it cannot be written.
+    def locked(self, restart: bool = False) -> Iterator[None]:
+        """Hold the directory for one run. Raises UsageError while another holds it, or if it cannot be written; unless to
+        `restart` discards it, also for what is left of a run that has lost its config.json.
 
         A directory that was made for a run of which nothing came is removed again.
         """
@@ -85,7 +100,12 @@ class ModelDirectory:
                 self.read_config()  # raises where it is another program's, of which nothing may be touched
             elif any(self.path.iterdir()) and not (self.path / ".lock").exists():  # only nmt puts a lock there
                 raise UsageError(f"{self.path}: holds other files; name a new or empty directory with --model")
-            lock = (self.path / ".lock").open("w")
+            elif not restart and saved(self.checkpoints):
+                raise UsageError(
+                    f"{self.path}: a run has left checkpoints here, but its config.json is missing; restore that from a copy, "
+                    "or discard the run with --restart"
+                )
+            lock = os.fdopen(os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666), "w")
         except OSError as error:
             raise UsageError(f"--model {self.path}: {error.strerror}; name a directory that can be written") from None
         with lock:
@@ -108,69 +128,98 @@ class ModelDirectory:
                     (self.path / ".lock").unlink()
                     self.path.rmdir()
 
-    def read_config(self) -> dict[str, Any]:
-        """config.json. Raises UsageError where it is missing, damaged, or of another format."""
+    def check(self, path: Path) -> None:
+        """Raises UsageError where a file of this directory is missing, or none: a pipe has no end, nor has a device."""
         try:
-            config = json.loads(self.config_path.read_text(encoding="utf-8"))
+            if stat.S_ISREG(path.stat().st_mode):
+                return
         except FileNotFoundError:
+            raise UsageError(f"{path}: no such file; the model directory is incomplete") from None
+        except OSError as error:
+            raise UsageError(f"{path}: {error.strerror}; restore it from a copy") from None
+        raise UsageError(f"{path}: not a file; restore it from a copy")
+
+    def read(self, path: Path) -> bytes:
+        """A file of this directory. Raises UsageError where it cannot be read."""
+        self.check(path)
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise UsageError(f"{path}: {error.strerror}; restore it from a copy") from None
+
+    def read_config(self) -> dict[str, Any]:
+        """config.json. Raises UsageError where it is missing, damaged (see description.py), or of another format."""
+        if not os.path.lexists(self.config_path):
             raise UsageError(
                 f"{self.path}: no trained model here (config.json is missing); train one with `nmt train`, or name its "
                 "directory with --model"
-            ) from None
-        except (OSError, ValueError) as error:
-            raise UsageError(f"{self.config_path}: cannot be read ({error})") from None
+            )
+        try:
+            config = parse_json(self.read(self.config_path))
+        except ValueError as error:
+            raise UsageError(f"{self.config_path}: not JSON ({error}); restore it from a copy") from None
         found = config.get("format") if isinstance(config, dict) else None
-        if found != FORMAT:
+        if type(found) is not int or found != FORMAT:
             raise UsageError(
-                f"{self.config_path}: format {found}, but this nmt reads format {FORMAT}; use the nmt it came from"
+                f"{self.config_path}: format {found!r:.40}, but this nmt reads format {FORMAT}; use the nmt it came "
+                "from"
+            )
+        if fault := description.fault(config):
+            raise UsageError(
+                f"{self.config_path}: damaged, or of another nmt ({fault}); restore it from a copy, or use the nmt it came from"
             )
         return dict(config)
 
     def languages(self) -> tuple[str, str]:
-        """The codes of source and target. Raises UsageError where config.json does not tell them."""
+        """The codes of source and target. Raises UsageError."""
         config = self.read_config()
-        try:
-            return str(config["source"]), str(config["target"])
-        except KeyError as missing:
-            raise UsageError(f"{self.config_path}: has no {missing}, so it is damaged; restore it") from None
+        return config["source"], config["target"]
 
     def data(self) -> dict[str, Any]:
         """What config.json tells of the corpus: its name, and by split its line counts and SHA-256. Raises UsageError."""
-        data = self.read_config().get("data")
-        kinds = {"name": str, "lines": dict, "sha256": dict}
-        if not isinstance(data, dict) or not all(isinstance(data.get(key), kind) for key, kind in kinds.items()):
-            raise UsageError(f"{self.config_path}: does not tell of the corpus, so it is damaged; restore it")
-        return data
+        return dict(self.read_config()["data"])
+
+    def kind(self) -> str:
+        """What weights must have been made for to be this model's: languages, vocabulary and architecture, as a digest."""
+        config = self.read_config()
+        architecture = {name: value for name, value in config["model"].items() if "dropout" not in name}
+        facts = config["source"], config["target"], config["vocabulary"]["sha256"], architecture
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     def write_config(self, config: dict[str, Any]) -> None:
         replace_text(self.config_path, json.dumps({"format": FORMAT} | config, indent=2) + "\n")
 
     def read_vocabulary(self) -> Vocabulary:
-        try:
-            return Vocabulary(self.tokenizer_path.read_bytes())
-        except UsageError as error:
-            raise UsageError(f"{self.tokenizer_path}: {error}") from None
-        except OSError as error:
-            raise UsageError(f"{self.tokenizer_path}: {error.strerror}; the model directory is incomplete") from None
+        """The model's vocabulary. Raises UsageError where the file is missing, damaged, or another model's."""
+        content = self.read(self.tokenizer_path)
+        if hashlib.sha256(content).hexdigest() != self.read_config()["vocabulary"]["sha256"]:
+            raise UsageError(
+                f"{self.tokenizer_path}: damaged, or not the vocabulary of this model; restore it from a copy"
+            )
+        return Vocabulary(content)
 
     def read_model(self, weights: Path) -> "Transformer":
         """The model with the weights of this file: the directory's own, or a checkpoint's."""
-        from nmt.model.transformer import Transformer  # here, for an engine without torch reads all the rest
+        import torch  # here, for an engine without it reads all the rest
+
+        from nmt.model.transformer import Transformer
         from nmt.training.checkpoint import load_weights
 
-        try:
-            config = ModelConfig.model_validate(self.read_config().get("model"))
-        except ValidationError as error:
-            raise UsageError(f"{self.config_path}: [model] is damaged: {error.errors()[0]['msg']}") from None
+        config, size = ModelConfig.model_validate(self.read_config()["model"]), len(self.read_vocabulary())
         if not weights.exists():
             raise UsageError(
                 f"{weights}: no such file; training has saved nothing yet, or the model directory is incomplete"
             )
-        model = Transformer(config, len(self.read_vocabulary()))
-        try:
-            model.load_state_dict(load_weights(weights))
-        except RuntimeError:
-            raise UsageError(f"{weights}: does not fit {self.config_path}; the two are of different models") from None
+        self.check(weights)
+        tensors = load_weights(weights, self.kind())
+        with torch.device("meta"):  # sizes alone, which may be too large to try
+            expected = Transformer(config, size).state_dict()
+        if {name: tensor.shape for name, tensor in tensors.items()} != {
+            name: it.shape for name, it in expected.items()
+        }:
+            raise UsageError(f"{weights}: does not fit {self.config_path}; the two are of different models")
+        model = Transformer(config, size)
+        model.load_state_dict(tensors)
         return model.eval()
 
     def weights_sha256(self) -> str | None:
@@ -189,33 +238,42 @@ class ModelDirectory:
     def read_heldout(self, split: str) -> tuple[list[str], list[str]] | None:
         """Raw source and target lines of `valid`, `test` or BEFORE, or None where there are none."""
         paths = [self.heldout / f"{split}.{language}.gz" for language in self.languages()]
-        count = self.data()["lines"].get(split, 0)
+        data = self.data()
+        count = data["lines"].get(split, 0)
         if not count:
             return None
-        source, target = (list(read_lines(path)) for path in paths)
+        for path in paths:
+            self.check(path)
+        source, target = (list(islice(read_lines(path), count + 1)) for path in paths)
         for path, lines in zip(paths, (source, target), strict=True):
             if len(lines) != count:
-                raise UsageError(
-                    f"{path}: holds {len(lines):,} lines instead of {count:,}; the model directory is damaged"
-                )
+                found = f"{len(lines):,}" if len(lines) < count else "more"
+                raise UsageError(f"{path}: holds {found} lines instead of {count:,}; restore it from a copy")
+        known = data["sha256"].get(split)  # not of BEFORE
+        if known and fingerprint(zip(source, target, strict=True)) != (count, known):
+            raise UsageError(
+                f"{paths[0]}: not the text, with {paths[1].name}, of config.json; restore both from a copy"
+            )
         return source, target
 
     def log(self, event: dict[str, Any]) -> None:
         """Add a line to metrics.jsonl, on a new line even where the last one was torn."""
-        with self.metrics_path.open("ab+") as file:
+        with open(
+            os.open(self.metrics_path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666), "ab+"
+        ) as file:
             end = file.tell()
             file.seek(max(0, end - 1))
             torn = end > 0 and file.read(1) != b"\n"
             file.write(b"\n" * torn + json.dumps(event).encode() + b"\n")
 
     def events(self) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl, but for those that a full disk or a sudden end has torn."""
+        """The lines of metrics.jsonl, but for those that a full disk or a sudden end has torn, or that are no events."""
         events = []
-        if self.metrics_path.exists():
-            for line in self.metrics_path.read_text(encoding="utf-8", errors="replace").split("\n"):
+        if os.path.lexists(self.metrics_path):
+            for line in self.read(self.metrics_path).decode("utf-8", errors="replace").split("\n"):
                 with suppress(ValueError):
-                    events.append(json.loads(line))
-        return [event for event in events if isinstance(event, dict)]
+                    events.append(parse_json(line))
+        return [event for event in events if _is_event(event)]
 
     def cut_log(self, update: int, validated: Collection[int]) -> None:
         """Drop the events after this update, and validations not among these, which a resumed run will write again."""
@@ -226,3 +284,13 @@ class ModelDirectory:
         ]
         if self.metrics_path.exists():
             replace_text(self.metrics_path, "".join(json.dumps(event) + "\n" for event in kept))
+
+
+def _is_event(event: Any) -> bool:
+    """Whether it tells what happened and after which update."""
+    return (
+        isinstance(event, dict)
+        and isinstance(event.get("event"), str)
+        and type(event.get("step")) is int
+        and event["step"] >= 0
+    )

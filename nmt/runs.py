@@ -59,7 +59,7 @@ def train(path: Path, request: Request, reporter: Reporter) -> None:
         directory = ModelDirectory(path)
         with (
             Ranks.join(devices.find_device(config.device)) as ranks,
-            directory.locked() if ranks.first else nullcontext(),
+            directory.locked(request.restart) if ranks.first else nullcontext(),
         ):
             cache = Cache.find(path, reporter.say)
             corpus = corpora.load(request.data, *request.languages, cache) if ranks.on_machine == 0 else None
@@ -163,7 +163,8 @@ class _Run:
         config, ranks, model, optimizer = self.config, self.ranks, trainer.model, trainer.optimizer
         progress = Progress()
         if ranks.first:
-            resumed, torn = checkpoint.resume(self.directory.checkpoints, model, optimizer)
+            kind = self.directory.kind()
+            resumed, torn = checkpoint.resume(self.directory.checkpoints, model, optimizer, kind)
             for fault in torn:
                 self.reporter.warn(f"{fault}; going on from the checkpoint before it")
             if resumed:
@@ -174,7 +175,7 @@ class _Run:
                     "the model still translates, and --restart begins anew"
                 )
             elif self.settings.origin:
-                model.load_state_dict(checkpoint.load_weights(self.directory.weights_path))
+                model.load_state_dict(checkpoint.load_weights(self.directory.weights_path, kind))
             validated = [update for update, _ in progress.validations]
             self.directory.cut_log(progress.update, [0, *validated] if progress.update else [])
         if ranks.count > 1:

@@ -13,7 +13,7 @@ from typing import Any
 from nmt import report
 from nmt.config import TrainingConfig
 from nmt.errors import NmtError
-from nmt.model_directory import ModelDirectory
+from nmt.model_directory import ModelDirectory, path_of
 from nmt.reporting import Reporter, counted, duration
 from nmt.tensorboard import TensorBoard
 from nmt.training import checkpoint
@@ -49,6 +49,7 @@ class Session:
         self.directory, self.config, self.reporter = directory, config, reporter
         self.trainer, self.validator, self.before, self.progress = trainer, validator, before, trainer.progress
         self.ranks = trainer.ranks
+        self.kind = directory.kind() if self.ranks.first else ""
         self.resumed_at, self.minutes_before = self.progress.update, self.progress.minutes
         self.saved_at = self.progress.update  # the update of the last checkpoint
         self.recorded = True  # whether a checkpoint knows of the last validation, and the weights to use with it
@@ -73,11 +74,13 @@ class Session:
         if self.ranks.first:
             with self._going_on(f"no checkpoint of update {progress.update:,}"):
                 checkpoint.tidy(self.directory.checkpoints, progress, self.config.average)
-                checkpoint.save(self.directory.checkpoints, self.trainer.model, self.trainer.optimizer, progress)
+                checkpoint.save(
+                    self.directory.checkpoints, self.trainer.model, self.trainer.optimizer, progress, self.kind
+                )
                 self.saved_at = progress.update
             if not progress.validations:  # so that a run stopped early can be tried out
                 with self._going_on("there are no weights to use yet"):
-                    checkpoint.save_weights(self.directory.weights_path, self.trainer.model.state_dict())
+                    checkpoint.save_weights(self.directory.weights_path, self.trainer.model.state_dict(), self.kind)
         self.saved_at = self.ranks.hand_out(self.saved_at)
         return self.saved_at == progress.update
 
@@ -101,7 +104,7 @@ class Session:
             with self._going_on(f"the validation of update {progress.update:,} is not recorded"):
                 write_average(self.directory, progress, self.config)
                 # Last but for tidying up, so that after a sudden end what is not recorded is done again.
-                checkpoint.record(checkpoint.path_of(self.directory.checkpoints, progress.update), progress)
+                checkpoint.record(path_of(self.directory.checkpoints, progress.update), progress)
                 self.recorded = True
             with self._going_on("old checkpoints stay"):
                 checkpoint.tidy(self.directory.checkpoints, progress, self.config.average)
@@ -227,8 +230,8 @@ def write_average(directory: ModelDirectory, progress: Progress, config: Trainin
     Of so many as `average` asks for, or of those that are still there and whole, back to the first gap. Returns their number.
     """
     ending = progress.best if progress.stale(config.patience) else None
-    last = [checkpoint.path_of(directory.checkpoints, u) for u in checkpoint.averaged(progress, config.average, ending)]
+    last = [path_of(directory.checkpoints, u) for u in checkpoint.averaged(progress, config.average, ending)]
     folders = list(itertools.takewhile(checkpoint.has_weights, reversed(last)))[::-1]
     if folders:  # else nothing is validated yet, and the weights saved at the stop stay
-        checkpoint.save_weights(directory.weights_path, checkpoint.average(folders))
+        checkpoint.save_weights(directory.weights_path, checkpoint.average(folders), directory.kind())
     return len(folders)

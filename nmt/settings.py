@@ -217,7 +217,7 @@ class Settler:
 
     def _borrow(self, origin: Origin, weights: dict[str, torch.Tensor], before: Text | None) -> None:
         """Take over the origin's weights and held-out text too, so that the directory is whole from the beginning."""
-        checkpoint.save_weights(self.directory.weights_path, weights)
+        checkpoint.save_weights(self.directory.weights_path, weights, origin.directory.kind())  # which is the same
         if before:
             self.directory.write_heldout(BEFORE, self.languages, list(zip(*before, strict=True)))
         self.reporter.say(f"from {origin.directory.path}: its vocabulary and weights, a fresh optimiser")

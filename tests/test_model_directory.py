@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 import nmt
-from nmt.data.vocabulary import learn
+from nmt.data.vocabulary import Vocabulary, learn
 from nmt.errors import UsageError
 from nmt.lines import read_lines
 from nmt.model_directory import ModelDirectory
+from nmt.training.checkpoint import load_weights, save_weights
 from tests.conftest import call, refusal
 
 NEEDED = ["config.json", "tokenizer.model", "model.safetensors"]
@@ -54,7 +55,7 @@ def test_another_format_is_named(command: str, number: object, model: Path) -> N
     (model / "config.json").write_text(json.dumps(config))
     message = run(command, model)
     assert "config.json" in message
-    assert f"format {number}" in message
+    assert f"format {number!r}," in message
     assert "format 1" in message
 
 
@@ -67,9 +68,14 @@ def test_a_config_of_something_else_is_named(command: str, config: str, model: P
 
 
 def test_parts_of_two_models_are_refused(model: Path, demo_pairs: list[tuple[str, str]]) -> None:
-    """Weights that do not fit the vocabulary are refused, not sliced or padded."""
+    """Another vocabulary is refused, of whatever size; so are weights that do not fit, which are not sliced or padded."""
     learn(demo_pairs, len(demo_pairs), 500, seed=1).save(model / "tokenizer.model")
-    assert "model.safetensors" in run("translate", model)
+    assert "tokenizer.model: damaged, or not the vocabulary of this model" in run("translate", model)
+    directory = ModelDirectory(model)
+    vocabulary = {"size": 500, "sha256": Vocabulary((model / "tokenizer.model").read_bytes()).sha256}
+    directory.write_config(directory.read_config() | {"vocabulary": vocabulary})
+    save_weights(model / "model.safetensors", load_weights(model / "model.safetensors"))
+    assert "model.safetensors: does not fit" in run("translate", model)
 
 
 @pytest.mark.parametrize("name", NEEDED)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt.errors import NmtError
+from nmt.lines import parse_json
 
 FORMAT = 1  # of all entries; another one makes every key another
 MANIFEST = "manifest.json"
@@ -36,7 +37,7 @@ class Entry:
     def open(cls, folder: Path) -> "Entry":
         """Raises Damaged unless all files of the manifest are there in their sizes."""
         try:
-            manifest = json.loads((folder / MANIFEST).read_bytes())
+            manifest = parse_json((folder / MANIFEST).read_bytes())
             for name, size in manifest["sizes"].items():
                 if (found := (folder / name).stat().st_size) != size:
                     raise Damaged(f"{name} holds {found:,} bytes instead of {size:,}")

@@ -5,7 +5,6 @@ passes through without being held. All that takes a look at every line (counts, 
 is held out, what cleaning will drop) is found in one or two passes, and kept in the cache under the files' own bytes.
 """
 
-import hashlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -20,7 +19,7 @@ from nmt.data.cache import Cache, Entry, key_of
 from nmt.data.cleaning import CleaningReport, digest_of, dropping, facts_of, mark_repeated, report_of, usable
 from nmt.data.folders import read_sides, text_files
 from nmt.data.hub import read_dataset
-from nmt.data.splits import Pair, Reader, Split, hash_files
+from nmt.data.splits import Pair, Reader, Split, fingerprint, hash_files
 from nmt.data.tables import format_of, read_table, table_files
 from nmt.errors import NmtError, UsageError
 from nmt.reporting import counted
@@ -191,11 +190,11 @@ def _measure(readers: dict[str, Reader]) -> tuple[dict[str, Any], np.ndarray]:
     """
     missing = [split for split in ("valid", "test") if split not in readers]
     train, notes = readers["train"], []
-    splits = {split: _fingerprint(reader.read()) for split, reader in readers.items() if split != "train"}
+    splits = {split: fingerprint(reader.read()) for split, reader in readers.items() if split != "train"}
     held = holdout.hold_out(train, missing) if missing else None
     if held:
         train = held.rest_of(train)
-        splits |= {split: _fingerprint(iter(pairs)) for split, pairs in held.pairs.items()}
+        splits |= {split: fingerprint(pairs) for split, pairs in held.pairs.items()}
         share = len(held.pairs[missing[0]])
         notes.append(
             f"held out of train, for want of a file: {counted(share, 'pair')} each for {' and '.join(missing)}"
@@ -204,7 +203,12 @@ def _measure(readers: dict[str, Reader]) -> tuple[dict[str, Any], np.ndarray]:
         fewest = f"below {holdout.FEWEST:,} training pairs none is held out for it"
         notes.append(f"no {' or '.join(missing)} text, and {fewest}")
     facts, digests = bytearray(), bytearray()
-    splits["train"] = _fingerprint(train.read(), facts, digests)
+
+    def note(left: str, right: str, text: bytes) -> None:
+        facts.append(facts_of(left, right))
+        digests.extend(digest_of(text))
+
+    splits["train"] = fingerprint(train.read(), note)
     judged = np.frombuffer(facts, np.uint8)
     mark_repeated(judged, np.frombuffer(digests, np.uint64))
     manifest = {
@@ -214,21 +218,6 @@ def _measure(readers: dict[str, Reader]) -> tuple[dict[str, Any], np.ndarray]:
         "notes": notes,
     }
     return manifest, judged
-
-
-def _fingerprint(
-    pairs: Iterator[Pair], facts: bytearray | None = None, digests: bytearray | None = None
-) -> tuple[int, str]:
-    """The number of pairs and the SHA-256 of their text; adds a byte of facts and 8 of a digest for each, where asked."""
-    digest, count = hashlib.sha256(), 0
-    for left, right in pairs:
-        text = f"{left}\n{right}\n".encode()
-        digest.update(text)
-        count += 1
-        if facts is not None and digests is not None:
-            facts.append(facts_of(left, right))
-            digests += digest_of(text)
-    return count, digest.hexdigest()
 
 
 def _write_facts(folder: Path, manifest: dict[str, Any], facts: np.ndarray) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """A split of a corpus: its pairs, how they are read, and the files whose bytes decide them."""
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,18 @@ class Reader:
     read: Callable[[], Iterator[Pair]]
     files: tuple[Path, ...]
     form: str
+
+
+def fingerprint(pairs: Iterable[Pair], note: Callable[[str, str, bytes], None] | None = None) -> tuple[int, str]:
+    """The number of pairs and the SHA-256 of their text. `note` is told of each pair, and of its bytes here."""
+    digest, count = hashlib.sha256(), 0
+    for left, right in pairs:
+        text = f"{left}\n{right}\n".encode()
+        digest.update(text)
+        count += 1
+        if note:
+            note(left, right, text)
+    return count, digest.hexdigest()
 
 
 def hash_files(paths: list[Path]) -> list[str]:

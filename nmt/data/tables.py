@@ -12,7 +12,7 @@ from typing import Any
 
 from nmt.data.splits import SPLIT_OF, Pair, Reader
 from nmt.errors import UsageError
-from nmt.lines import read_lines
+from nmt.lines import parse_json, read_lines
 
 FORMATS = (".tsv", ".jsonl")
 CODE = re.compile(r"[a-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")  # a language in a header: en, pt-BR, zh_Hans
@@ -71,8 +71,8 @@ def _read_jsonl(path: Path, source: str, target: str) -> Callable[[], Iterator[P
     def read() -> Iterator[Pair]:
         for number, line in enumerate(read_lines(path), 1):
             try:
-                row = json.loads(line)
-            except (ValueError, RecursionError) as error:
+                row = parse_json(line)
+            except ValueError as error:
                 said = getattr(error, "msg", None) or str(error)
                 raise UsageError(f"{path}, line {number}: not JSON ({said}); each line must be one object") from None
             place = f"{path}, line {number}"

@@ -5,47 +5,55 @@ A checkpoint is a folder, checkpoints/step-000300, with the weights (model.safet
 tensors, numbers, strings, lists and dicts, and it is read with `weights_only=True`.
 """
 
+import hashlib
 import json
 import os
 import shutil
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Annotated
 
 import torch
+from pydantic import ConfigDict, Field, TypeAdapter
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from safetensors.torch import save as serialize
 from torch import Tensor
 
 from nmt.errors import UsageError
-from nmt.lines import replace_bytes, replace_text
-from nmt.model_directory import PROGRESS, WEIGHTS
+from nmt.lines import parse_json, replace_bytes, replace_text
+from nmt.model_directory import PROGRESS, WEIGHTS, path_of, saved
 
 OPTIMIZER = "optimizer.pt"
 DAMAGED = ".damaged"
+MADE_FOR, CONTENT = "made for", "content"  # beside the weights: a model's kind, and a digest of them
+
+Count = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 @dataclass
 class Progress:
     """How far a run has come. Order, dropout and learning rate follow from these numbers and the seed alone."""
 
-    update: int = 0  # updates done
-    epoch: int = 0
-    position: int = 0  # updates of this epoch done
-    validations: list[tuple[int, float | None]] = field(
+    __pydantic_config__ = ConfigDict(strict=True, allow_inf_nan=False, extra="forbid")
+
+    update: Count = 0  # updates done
+    epoch: Count = 0
+    position: Count = 0  # updates of this epoch done
+    validations: list[tuple[Count, float | None]] = field(
         default_factory=list
     )  # (update, BLEU) of each validated checkpoint
     minutes: float = field(default=0.0, compare=False)  # from the run's first beginning, stops not counted
-    micro_batch_tokens: int = 0  # padded tokens a side that go through the model at once ...
+    micro_batch_tokens: Count = 0  # padded tokens a side that go through the model at once ...
     fitted_to: str = ""  # ... which was settled for these devices
     last_loss: float | None = None  # of the last line of the log
     # Since that line:
     loss: float = 0.0  # summed over target tokens
-    updates: int = 0
+    updates: Count = 0
     seconds: float = field(default=0.0, compare=False)  # in updates alone
-    target_tokens: int = 0
-    tokens: int = 0  # of both sides ...
-    cells: int = 0  # ... and with padding
+    target_tokens: Count = 0
+    tokens: Count = 0  # of both sides ...
+    cells: Count = 0  # ... and with padding
 
     @property
     def best(self) -> int | None:
@@ -60,24 +68,16 @@ class Progress:
         return patience is not None and len(later) >= patience
 
 
-def path_of(folder: Path, update: int) -> Path:
-    return folder / f"step-{update:06d}"
-
-
-def saved(folder: Path) -> list[int]:
-    """Updates that have a checkpoint here, in order."""
-    names = (path.name.removeprefix("step-") for path in folder.glob("step-*") if path.is_dir())
-    return sorted(int(name) for name in names if name.isdigit())
-
-
-def save(folder: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer, progress: Progress) -> Path:
-    """Write the checkpoint of this update, replacing one of the same number."""
+def save(
+    folder: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer, progress: Progress, made_for: str = ""
+) -> Path:
+    """Write the checkpoint of this update, replacing one of the same number. `made_for`: ModelDirectory.kind."""
     final = path_of(folder, progress.update)
     part = final.with_name(final.name + ".part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
     try:
-        save_weights(part / WEIGHTS, model.state_dict())
+        save_weights(part / WEIGHTS, model.state_dict(), made_for)
         with (part / OPTIMIZER).open("wb") as file:
             torch.save(optimizer.state_dict(), file)
             file.flush()
@@ -96,7 +96,9 @@ def record(path: Path, progress: Progress) -> None:
     replace_text(path / PROGRESS, json.dumps(asdict(progress), indent=1) + "\n")
 
 
-def resume(folder: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> tuple[Progress | None, list[str]]:
+def resume(
+    folder: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer, made_for: str = ""
+) -> tuple[Progress | None, list[str]]:
     """Load the newest checkpoint that is whole into model and optimiser; None where there is no checkpoint at all.
 
     A damaged one, as a failing disk leaves it, is renamed to *.damaged and told of in the list, and the one before it is taken.
@@ -108,7 +110,7 @@ def resume(folder: Path, model: torch.nn.Module, optimizer: torch.optim.Optimize
         if not (path / OPTIMIZER).exists() and update not in saved(folder)[-1:]:
             continue  # kept for averaging, with its weights alone
         try:
-            progress = restore(path, model, optimizer)
+            progress = restore(path, model, optimizer, made_for)
         except UsageError as error:
             torn.append(str(error))
             continue
@@ -122,13 +124,19 @@ def resume(folder: Path, model: torch.nn.Module, optimizer: torch.optim.Optimize
     return None, []
 
 
-def restore(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
-    """Load a checkpoint into model and optimiser. Raises UsageError if it is damaged."""
-    weights = load_weights(path / WEIGHTS)
+def restore(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer, made_for: str = "") -> Progress:
+    """Load a checkpoint into model and optimiser. Raises UsageError if it is damaged, or another's than its name says."""
+    weights = load_weights(path / WEIGHTS, made_for)
     try:
+        progress = TypeAdapter(Progress).validate_json((path / PROGRESS).read_bytes())
+        if path_of(path.parent, progress.update) != path:
+            raise ValueError(f"{PROGRESS} is of update {progress.update:,}")
         moments = torch.load(path / OPTIMIZER, map_location="cpu", weights_only=True)
-        progress = Progress(**json.loads((path / PROGRESS).read_text(encoding="utf-8")))
-        progress.validations = [(update, bleu) for update, bleu in progress.validations]
+        # Not its settings, which are the recipe's; and sizes are checked here, for PyTorch does not.
+        moments = {
+            "state": _checked(moments["state"], optimizer),
+            "param_groups": optimizer.state_dict()["param_groups"],
+        }
         model.load_state_dict(weights)
         optimizer.load_state_dict(moments)
         return progress
@@ -137,19 +145,56 @@ def restore(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer
         raise UsageError(f"{path}: not a training state of this version, or damaged ({reason})") from None
 
 
-def save_weights(path: Path, weights: dict[str, Tensor]) -> None:
-    """Write weights beside and rename."""  # not by safetensors' own save_file, whose files only their owner can read
-    replace_bytes(path, serialize({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}))
+def _checked(state: dict[int, dict[str, Tensor]], optimizer: torch.optim.Optimizer) -> dict[int, dict[str, Tensor]]:
+    """Adam's moments, if they are there for each parameter in its size. Raises ValueError."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    sizes = {number: (torch.Size(), one.shape, one.shape) for number, one in enumerate(parameters)}
+    names = ("step", "exp_avg", "exp_avg_sq")
+    if {number: tuple(one[name].shape for name in names) for number, one in state.items()} != sizes:
+        raise ValueError("the moments are of another model")
+    if any(one[name].dtype != torch.float32 or len(one) != len(names) for one in state.values() for name in names):
+        raise ValueError("the moments are no fp32")
+    return state
 
 
-def load_weights(path: Path) -> dict[str, Tensor]:
-    """The named tensors of a weights file. Raises UsageError if it is missing or damaged."""
+def save_weights(path: Path, weights: dict[str, Tensor], made_for: str = "") -> None:
+    """Write weights beside and rename, with what they are made for and a digest of them."""
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+    told = {MADE_FOR: made_for, CONTENT: _digest(tensors)}
+    # One entry, for of several the order would be left to chance; and not by safetensors' own save_file, whose files only
+    # their owner can read.
+    replace_bytes(path, serialize(tensors, {"nmt": json.dumps(told)}))
+
+
+def load_weights(path: Path, made_for: str = "") -> dict[str, Tensor]:
+    """The named tensors of a weights file. Raises UsageError if it is missing or damaged, or made for another kind of model,
+    where the kind is given.
+    """
     try:
-        return dict(load_file(path))
+        with safe_open(path, "pt") as file:
+            told = parse_json((file.metadata() or {}).get("nmt", "{}"))
+        weights = dict(load_file(path))
+        if not all(tensor.dtype == torch.float32 and bool(tensor.isfinite().all()) for tensor in weights.values()):
+            raise ValueError("it holds what is no fp32 number")
+        if told and told[CONTENT] != _digest(weights):
+            raise ValueError("it is not what was written")
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file") from None
-    except (SafetensorError, OSError, ValueError) as error:
-        raise UsageError(f"{path}: not a weights file, or damaged ({error})") from None
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"{path}: not a weights file, or damaged ({error}); restore it from a copy") from None
+    if made_for and (told.get(MADE_FOR) or made_for) != made_for:
+        raise UsageError(
+            f"{path}: made for a model of other languages, vocabulary or architecture; restore the model's own"
+        )
+    return weights
+
+
+def _digest(weights: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in sorted(weights.items()):
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def has_weights(path: Path) -> bool:

@@ -10,6 +10,7 @@ Its search is that of search.py but for three things, which are made good here:
 - One call has one limit of length. A sentence that grew beyond its own is searched again with it, and ended there.
 """
 
+import hashlib
 import json
 import os
 from collections import defaultdict
@@ -21,6 +22,7 @@ from typing import Any
 from nmt.data.vocabulary import Vocabulary
 from nmt.errors import UsageError
 from nmt.ids import EOS, FIRST_PIECE
+from nmt.lines import parse_json
 from nmt.model_directory import ModelDirectory
 from nmt.translation.hypothesis import Batch, Hypothesis, SearchOptions, length_penalty
 
@@ -31,6 +33,7 @@ PATIENCE_FOR_ONE, PATIENCE = 1.25, 2.0
 # Batches side by side, as in nmt/lanes.py. Each has its share of the threads, a sentence alone too: its steps are so small
 # that on two cores one thread does four to five times what two do together.
 WORKERS = 2
+CONFIG = "config.json"
 MADE_FROM = "nmt"  # under this name config.json of an export tells what it was made from, and how
 
 
@@ -185,30 +188,47 @@ def model_directory(path: Path) -> ModelDirectory:
 
 def stamp(directory: ModelDirectory) -> list[int] | None:
     """Size and time of the weights to use, which spare every start their hash; None where only an export was shipped."""
-    try:
-        found = directory.weights_path.stat()
-    except FileNotFoundError:
+    if not os.path.lexists(directory.weights_path):
         return None
+    directory.check(directory.weights_path)
+    found = directory.weights_path.stat()
     return [found.st_size, found.st_mtime_ns]
+
+
+def content(folder: Path) -> str:
+    """A digest of an export: of what CTranslate2 reads, and of its config.json but for what nmt has added there."""
+    config = parse_json((folder / CONFIG).read_bytes())
+    digest = hashlib.sha256(
+        json.dumps({name: config[name] for name in config if name != MADE_FROM}, sort_keys=True).encode()
+    )
+    for name in ("model.bin", "shared_vocabulary.json"):
+        with (folder / name).open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
 
 
 def load(path: Path, vocabulary: Vocabulary, device: str, precision: str) -> CTranslate2Engine:
     """The engine of a model directory's export. Raises UsageError where there is none that can serve as asked."""
     directory = model_directory(path)
     again = f"run `nmt export -m {path}`"
-    config = directory.ctranslate2 / "config.json"
+    config = directory.ctranslate2 / CONFIG
+    if not os.path.lexists(config):
+        raise UsageError(f"{directory.ctranslate2}: the model is not exported; {again} first")
     try:
-        made_from = json.loads(config.read_text(encoding="utf-8"))[MADE_FROM]
+        for file in (config, *config.parent.iterdir()):
+            directory.check(file)
+        made_from = parse_json(config.read_bytes())[MADE_FROM]
         weights, exported = made_from["weights"], made_from["precision"]
         made_for_others = made_from["vocabulary"] != vocabulary.sha256 or (
             stamp(directory) not in (None, made_from.get("stamp")) and directory.weights_sha256() != weights
         )
-    except FileNotFoundError:
-        raise UsageError(f"{directory.ctranslate2}: the model is not exported; {again} first") from None
+        damaged = made_from["content"] != content(directory.ctranslate2)
     except (OSError, ValueError, TypeError, KeyError):
         raise UsageError(f"{config}: damaged, or not written by nmt; {again} again") from None
     if made_for_others:
         raise UsageError(f"{directory.ctranslate2}: exported from other weights than the model has now; {again} again")
+    if damaged:
+        raise UsageError(f"{directory.ctranslate2}: damaged: it is not what was exported; {again} again")
     if precision not in ("auto", exported):
         raise UsageError(f"--precision {precision}: the model is exported in {exported}; leave the option out")
     return CTranslate2Engine(directory.ctranslate2, vocabulary, _find_device(device))

@@ -1,5 +1,6 @@
 """`nmt export`: the model in CTranslate2's format, checked against the model it came from before it is put in place."""
 
+import json
 import os
 import random
 import shutil
@@ -15,11 +16,20 @@ from torch import Tensor
 from nmt.data.vocabulary import Vocabulary
 from nmt.errors import NmtError, UsageError
 from nmt.ids import BOS, EOS, FIRST_PIECE, UNK
+from nmt.lines import parse_json
 from nmt.model.attention import MultiHeadAttention
 from nmt.model.transformer import DecoderLayer, EncoderLayer, FeedForward, Transformer, sinusoids
 from nmt.reporting import Reporter
 from nmt.scoring.metrics import Score, bleu
-from nmt.translation.ctranslate2_engine import MADE_FROM, CTranslate2Engine, library, model_directory, stamp
+from nmt.translation.ctranslate2_engine import (
+    CONFIG,
+    MADE_FROM,
+    CTranslate2Engine,
+    content,
+    library,
+    model_directory,
+    stamp,
+)
 from nmt.translation.engine import TorchEngine
 from nmt.translation.hypothesis import Engine, SearchOptions
 from nmt.translation.translator import LONGEST, Translator
@@ -88,10 +98,11 @@ def write(
 ) -> None:
     """Write the model's files, in place of those that are there."""
     spec = specification(model, vocabulary)
-    spec.config.add_attribute(MADE_FROM, made_from)
     spec.validate()
     spec.optimize(quantization)
     spec.save(str(folder))
+    told = parse_json((folder / CONFIG).read_bytes()) | {MADE_FROM: made_from | {"content": content(folder)}}
+    (folder / CONFIG).write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
 
 
 def check(engine: Engine, exported: Engine, sources: list[list[int]], precision: str) -> int:

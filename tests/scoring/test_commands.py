@@ -392,6 +392,7 @@ def test_a_sentence_is_one_line_of_json(tmp_path: Path) -> None:
 def test_a_damaged_config_is_named(overfitted: Path, tmp_path: Path) -> None:
     """Where config.json does not tell of the corpus, bare scoring says so in a sentence."""
     directory = ModelDirectory(Path(shutil.copytree(overfitted, tmp_path / "model")))
+    config = directory.read_config()
     for data in (None, {"lines": {"test": 100}}, {"name": "x", "lines": 3, "sha256": {}}):
-        directory.write_config(directory.read_config() | {"data": data})
+        directory.write_config(config | {"data": data})
         assert "config.json" in refusal(call("score", "-m", directory.path))

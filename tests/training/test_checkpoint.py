@@ -10,7 +10,7 @@ import torch
 from nmt.config import ModelConfig
 from nmt.errors import UsageError
 from nmt.model.transformer import Transformer
-from nmt.model_directory import PROGRESS, WEIGHTS
+from nmt.model_directory import PROGRESS, WEIGHTS, path_of, saved
 from nmt.training import checkpoint
 from nmt.training.checkpoint import OPTIMIZER, Progress
 
@@ -73,10 +73,8 @@ def test_newest_two_and_best_keep_their_state_and_averaged_ones_their_weights(tm
         progress.validations.append((update, bleu))
         checkpoint.save(tmp_path, model, optimizer, progress)
         checkpoint.tidy(tmp_path, progress, 2)
-    states = {
-        update for update in checkpoint.saved(tmp_path) if (checkpoint.path_of(tmp_path, update) / OPTIMIZER).exists()
-    }
-    assert checkpoint.saved(tmp_path) == [20, 30, 60, 70]
+    states = {update for update in saved(tmp_path) if (path_of(tmp_path, update) / OPTIMIZER).exists()}
+    assert saved(tmp_path) == [20, 30, 60, 70]
     assert states == {30, 60, 70}
     assert checkpoint.averaged(progress, 2) == [60, 70]
     assert checkpoint.averaged(progress, 2, progress.best) == [20, 30]
@@ -150,7 +148,7 @@ def test_torn_newest_checkpoint_falls_back_to_the_one_before_and_says_so(tmp_pat
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert len(faults) == 1
     assert str(torn) in faults[0]
-    assert checkpoint.saved(tmp_path) == [1], "the damaged one is out of the way"
+    assert saved(tmp_path) == [1], "the damaged one is out of the way"
     checkpoint.tidy(tmp_path, Progress(2, validations=[(1, None)]), 2)
     assert [path.name for path in tmp_path.iterdir()] == ["step-000001"]
 
@@ -161,7 +159,7 @@ def test_checkpoints_that_are_all_torn_are_told_of_and_kept(tmp_path: Path) -> N
         (checkpoint.save(tmp_path, model, optimizer, Progress(update)) / OPTIMIZER).write_bytes(b"")
     with pytest.raises(UsageError, match=r"step-000002.*step-000001.*--restart"):
         checkpoint.resume(tmp_path, model, optimizer)
-    assert checkpoint.saved(tmp_path) == [1, 2]
+    assert saved(tmp_path) == [1, 2]
 
 
 def test_patience_counts_the_validations_since_the_best() -> None:

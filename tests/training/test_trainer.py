@@ -15,7 +15,7 @@ from nmt.data.prepared import PreparedPairs, Side
 from nmt.errors import NmtError
 from nmt.ids import FIRST_PIECE
 from nmt.model.transformer import Transformer
-from nmt.model_directory import WEIGHTS
+from nmt.model_directory import WEIGHTS, path_of, saved
 from nmt.training import checkpoint
 from nmt.training.trainer import Interval, Trainer
 from nmt.translation.engine import TorchEngine
@@ -96,7 +96,7 @@ def run(trainer: Trainer, folder: Path, stop_after: int = 10**9) -> list[Interva
 
     def validate() -> None:
         trainer.progress.validations.append((trainer.progress.update, None))
-        checkpoint.record(checkpoint.path_of(folder, trainer.progress.update), trainer.progress)
+        checkpoint.record(path_of(folder, trainer.progress.update), trainer.progress)
 
     trainer.run(save, validate, log.append, lambda: trainer.progress.update >= stop_after)
     return log
@@ -160,7 +160,7 @@ def test_loss_that_is_no_number_stops_with_advice(tmp_path: Path) -> None:
     with pytest.raises(NmtError, match="warm-up"):
         run(trainer, tmp_path)
     assert trainer.progress.update == 1, "not only when the next checkpoint is due"
-    assert checkpoint.saved(tmp_path) == []
+    assert saved(tmp_path) == []
 
 
 def mean_losses(trainer: Trainer, tokens: int) -> tuple[float, float]:
@@ -253,7 +253,7 @@ def test_patience_ends_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
         def validate() -> None:
             trainer.progress.validations.append((trainer.progress.update, scores[trainer.progress.update]))
-            checkpoint.record(checkpoint.path_of(into, trainer.progress.update), trainer.progress)
+            checkpoint.record(path_of(into, trainer.progress.update), trainer.progress)
 
         trainer.run(save, validate, lambda _: None, lambda: False)
         return trainer

@@ -171,7 +171,10 @@ def test_an_export_of_other_weights_is_refused(model: Path) -> None:
 
 def test_an_export_of_another_vocabulary_is_refused(model: Path, demo_pairs: list[tuple[str, str]]) -> None:
     """Nor is one whose ids now mean other pieces."""
-    learn(demo_pairs, len(demo_pairs), 500, seed=1).save(model / "tokenizer.model")
+    other = learn(demo_pairs, len(demo_pairs), 500, seed=1)
+    other.save(model / "tokenizer.model")
+    directory = ModelDirectory(model)
+    directory.write_config(directory.read_config() | {"vocabulary": {"size": len(other), "sha256": other.sha256}})
     assert "nmt export" in refusal(call("translate", "-m", model, *FAST, stdin=b"Hello.\n"))
 
 

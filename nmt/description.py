@@ -1,0 +1,82 @@
+"""config.json: what a model directory tells of itself, checked as it is read, for the file may be damaged or a stranger's."""
+
+import re
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, InstanceOf, ValidationError
+
+from nmt.config import ModelConfig, TrainingConfig
+
+LANGUAGE = re.compile(r"\w[\w-]{0,49}")  # a part of file names: en, pt-BR, zh_Hans, german
+
+
+def _language(code: str) -> str:
+    if not LANGUAGE.fullmatch(code):
+        raise ValueError("must be a language's code")
+    return code
+
+
+def _name(name: str) -> str:
+    name.encode(errors="surrogateescape")  # a file's name need not be UTF-8, but no half of a surrogate pair is one
+    return name
+
+
+Language = Annotated[str, AfterValidator(_language)]
+Name = Annotated[InstanceOf[str], AfterValidator(_name)]
+Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+class _Part(BaseModel):
+    """Strict of what is known, open to what a later version adds."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+
+class Data(_Part):
+    """The corpus: its name, and by split its lines and the SHA-256 of their text."""
+
+    name: Name
+    lines: dict[str, Count]
+    sha256: dict[str, Digest]
+
+
+class VocabularyFile(_Part):
+    """What tokenizer.model must be."""
+
+    size: Count
+    sha256: Digest
+
+
+class Origin(_Part):
+    """The model that this one was fine-tuned from: its corpus, and the SHA-256 of its weights."""
+
+    data: Name
+    weights: Digest
+
+
+class Description(_Part):
+    """All that some command relies on; `format` has been looked at before."""
+
+    source: Language
+    target: Language
+    data: Data
+    model: ModelConfig
+    training: TrainingConfig
+    preset: str
+    vocabulary: VocabularyFile
+    origin: Origin | None = Field(None, alias="from")
+    nmt: str | None = None
+    versions: dict[str, str] = {}
+    begun: str | None = None
+    command: InstanceOf[str] | None = None
+
+
+def fault(config: dict[str, Any]) -> str | None:
+    """What is wrong with the contents of a config.json, if anything is: the setting and the rule that it breaks."""
+    try:
+        Description.model_validate(config)
+    except ValidationError as error:
+        first = error.errors()[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg'].removeprefix('Value error, ')}"
+    return None

@@ -54,22 +54,26 @@ def faults_reported() -> Iterator[None]:
             sys.stdout.flush()
     except NmtError as error:
         complain(str(error))
-        raise typer.Exit(error.exit_code) from None
+        raise SystemExit(error.exit_code) from None
     except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+        raise SystemExit(130) from None
     except BrokenPipeError:  # the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that nothing complains at exit either
-        raise typer.Exit(0) from None
+        raise SystemExit(0) from None
     except OSError as error:  # a full disk, a device that went away
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         complain(f"{error.filename or 'writing'}: {error.strerror or error}")
-        raise typer.Exit(1) from None
-    except (MemoryError, RuntimeError) as error:
-        # torch's for a GPU and for a CPU, told apart without importing it
-        if not isinstance(error, MemoryError) and not re.search("OutOfMemoryError|DefaultCPUAllocator", repr(error)):
+        raise SystemExit(1) from None
+    except (MemoryError, RuntimeError, ImportError) as error:
+        if "can't start new thread" in str(error):
+            complain("no further thread can be started; the limit of processes is too low (`ulimit -u`)")
+            raise SystemExit(1) from None
+        # torch's for a GPU and for a CPU, told apart without importing it, and a library's that finds no room
+        no_room = "OutOfMemoryError|DefaultCPUAllocator|failed to map segment"
+        if not isinstance(error, MemoryError) and not re.search(no_room, repr(error)):
             raise
         complain("out of memory; smaller batches need less: --micro-batch-tokens to train, --batch-tokens to translate")
-        raise typer.Exit(1) from None
+        raise SystemExit(1) from None
     finally:
         signal.signal(signal.SIGINT, interrupted)
 
@@ -104,8 +108,13 @@ def train(
             help="wmt14, demo, a folder with train.en and train.de, a .tsv or .jsonl, or owner/name[:config] on the hub."
         ),
     ] = "wmt14",
-    source: Annotated[str, typer.Option(help="Language to translate from, as the files are named.")] = "en",
-    target: Annotated[str, typer.Option(help="Language to translate into.")] = "de",
+    source: Annotated[
+        str | None,
+        typer.Option(help="Language to translate from, as the files are named. [default: en, or that of --from]"),
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="Language to translate into. [default: de, or that of --from]")
+    ] = None,
     preset: Annotated[
         str | None, typer.Option(help=f"Complete recipe: {', '.join(PRESETS)}. [default: by the corpus]")
     ] = None,

@@ -173,7 +173,8 @@ def settle(preset: Preset, toml: Path | None, flags: dict[str, Any]) -> tuple[Mo
 def _override(base: Config, table: str, values: dict[str, Any], flags: dict[str, Any], faults: list[str]) -> Config:
     """The configuration with these values; what is unknown or impossible among them is added to the faults."""
     fields = type(base).model_fields
-    faults += [f"{table} has no setting '{key}'{_nearest(key, fields)}" for key in values if key not in fields]
+    unknown = [key for key in values if key not in fields]
+    faults += [f"{table} has no setting '{key}'{_elsewhere(key) or _nearest(key, fields)}" for key in unknown]
     known = {name: value for name, value in (values | flags).items() if name in fields}
     try:
         return type(base).model_validate(base.model_dump() | known)
@@ -195,6 +196,12 @@ def _read_toml(path: Path) -> dict[str, dict[str, Any]]:
         if not isinstance(content, dict):
             raise UsageError(f"{path}: '{table}' must be a table: write [{table}]")
     return tables
+
+
+def _elsewhere(name: str) -> str:
+    """Where else a setting of that name is, if it is."""
+    tables = {"[model]": ModelConfig.model_fields, "[training]": TrainingConfig.model_fields}
+    return next((f"; {table} has" for table, fields in tables.items() if name in fields), "")
 
 
 def _nearest(name: str, names: Any) -> str:

@@ -103,8 +103,9 @@ def replace_bytes(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
-    except OSError:  # a full disk needs the space
+    except OSError as error:  # a full disk needs the space
         part.unlink(missing_ok=True)
+        error.filename = error.filename or str(path)
         raise
 
 

@@ -37,6 +37,7 @@ from nmt.training.ranks import Ranks
 from nmt.training.trainer import Trainer
 from nmt.validation import Validator
 
+OFTEN = 400  # times through a corpus, by which a model has it by heart
 AS_PADDED = 1.25  # times an update's tokens are the cells to make room for, if one micro-batch is to hold it
 
 
@@ -62,7 +63,7 @@ def train(path: Path, request: Request, reporter: Reporter) -> None:
             directory.locked(request.restart) if ranks.first else nullcontext(),
         ):
             cache = Cache.find(path, reporter.say)
-            corpus = corpora.load(request.data, *request.languages, cache) if ranks.on_machine == 0 else None
+            corpus = corpora.load(request.data, *request.languages(), cache) if ranks.on_machine == 0 else None
 
             def settle() -> Settings:
                 assert corpus is not None, "rank 0 is the first of its machine"
@@ -108,6 +109,8 @@ class _Run:
         self._announce(trainer)
         validator = self._validator("valid", self.settings.valid)
         before = self._validator(f"old {self.settings.origin}", self.settings.before)
+        if config.patience and not validator and ranks.first:
+            reporter.warn("--patience has no effect: there is no validation text, and so no BLEU")
         with _signals(reporter, ranks) as signals, reporter:
             session = Session(self.directory, config, trainer, validator, before, reporter, started)
             if self.settings.origin is not None:
@@ -156,7 +159,7 @@ class _Run:
         """Of held-out lines, if any of them has text on both sides."""
         if text is None or all(is_blank(source) or is_blank(target) for source, target in zip(*text, strict=True)):
             return None
-        return Validator(name, *text, self.settings.source, self.vocabulary, self.config, self.config.precision)
+        return Validator(name, *text, self.settings.languages, self.vocabulary, self.config, self.config.precision)
 
     def _take_up(self, trainer: Trainer) -> None:
         """Bring the trainer, on every rank, to where rank 0's newest checkpoint stands, or to one beginning for all."""
@@ -213,6 +216,11 @@ class _Run:
             f"updates: {config.steps:,} of about {config.tokens_per_update:,} target tokens; "
             f"an epoch has {tokens:,} tokens, or {counted(max(1, round(tokens / config.tokens_per_update)), 'update')}"
         )
+        passes = round(config.steps * config.tokens_per_update / tokens)
+        if passes > OFTEN and not config.patience:
+            self.reporter.warn(
+                f"that is {passes:,} times through the corpus; --patience 3 stops after 3 validations without a better BLEU"
+            )
         if progress.update:
             last = "" if progress.last_loss is None else f", last loss {progress.last_loss:.3f}"
             self.reporter.say(f"going on after update {progress.update:,}, rate {trainer.learning_rate():.2e}{last}")
@@ -235,7 +243,13 @@ def _signals(reporter: Reporter, ranks: Ranks) -> Iterator[list[int]]:
                 os.write(2, f"stopping after this update{once_more}\n".encode())
         noted.append(number)
 
-    previous: dict[int, Any] = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    # A terminal that is closed sends SIGHUP. What the caller has ignored, as nohup does, stays so.
+    heard = [
+        number
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) != signal.SIG_IGN
+    ]
+    previous: dict[int, Any] = {number: signal.signal(number, note) for number in heard}
     try:
         yield noted
     finally:

@@ -35,6 +35,7 @@ from nmt.data.cache import Cache
 from nmt.data.corpus import Corpus
 from nmt.data.preparation import describe, learn_vocabulary, prepare_corpus
 from nmt.data.vocabulary import SAMPLE, Vocabulary
+from nmt.description import LANGUAGE
 from nmt.errors import UsageError
 from nmt.model_directory import BEFORE, WEIGHTS, ModelDirectory
 from nmt.reporting import Reporter, counted
@@ -48,13 +49,22 @@ class Request:
     """What was asked for on the command line."""
 
     data: str
-    languages: tuple[str, str]
+    asked_languages: tuple[str | None, str | None]  # source and target
     preset: str | None
     toml: Path | None
     flags: dict[str, Any]  # by the field they set; None where they were not given
     origin: Path | None  # the model to go on from
     restart: bool
     command: str
+
+    def languages(self) -> tuple[str, str]:
+        """Source and target: those that were asked for, else those of the model to go on from. Raises UsageError."""
+        usual = ModelDirectory.containing(self.origin).languages() if self.origin else ("en", "de")
+        source, target = (asked or other for asked, other in zip(self.asked_languages, usual, strict=True))
+        for option, language in (("--source", source), ("--target", target)):
+            if not LANGUAGE.fullmatch(language):
+                raise UsageError(f"{option} {language}: no language's code; write one such as en, pt-BR or zh_Hans")
+        return source, target
 
 
 @dataclass(frozen=True)
@@ -65,7 +75,7 @@ class Settings:
     model: ModelConfig
     training: TrainingConfig
     data: dict[str, Any]  # what the text is, as config.json has it
-    source: str  # the language translated from
+    languages: tuple[str, str]  # source and target
     vocabulary: bytes
     valid: Text | None
     origin: str | None  # the corpus of the model that this one began from ...
@@ -183,7 +193,7 @@ class Settler:
             model,
             config,
             identity["data"],
-            identity["source"],
+            self.languages,
             self.directory.read_vocabulary().model,
             self.directory.read_heldout("valid"),
             origin.config["data"]["name"] if origin else None,

@@ -63,16 +63,16 @@ class Validator:
         name: str,
         source: list[str],
         reference: list[str],
-        language: str,
+        languages: tuple[str, str],
         vocabulary: Vocabulary,
         config: TrainingConfig,
         precision: str,
     ) -> None:
         """From raw lines that line up, at least one of them with text on both sides; the name is for people.
 
-        `language` is the source's code.
+        `languages` are the codes of source and target.
         """
-        self.name, self.language = name, language
+        self.name, self.languages = name, languages
         self.source, self.reference, self.vocabulary = source, reference, vocabulary
         self.config, self.precision = config, precision
         self.sampled = sample(source, reference)
@@ -132,7 +132,7 @@ class Validator:
         engine.pack()
         with _eagerly(model):
             losses = evaluate(model, self.plan, pairs, tokens, self.config.label_smoothing, self.precision)
-            translator = Translator(engine, self.vocabulary, self.language)
+            translator = Translator(engine, self.vocabulary, *self.languages)
             return *losses, translator.translate(self.source[ranks.rank :: ranks.count])
 
 

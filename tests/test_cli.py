@@ -183,6 +183,8 @@ def test_a_log_on_a_full_disk_changes_nothing(tmp_path: Path) -> None:
     with open("/dev/full", "w") as full:
         assert subprocess.run(mistake, stderr=full, cwd=tmp_path, check=False).returncode == 2
         assert subprocess.check_output(speaking, stderr=full) == b"done\n"
+        helping = subprocess.run([*mistake[:3], "train", "--help"], stdout=full, stderr=subprocess.PIPE, check=False)
+    assert (helping.returncode, helping.stderr) == (1, b"nmt: writing: No space left on device\n")
     reading, writing = os.pipe()
     os.close(reading)
     assert subprocess.run(speaking, stderr=writing, stdout=subprocess.PIPE, check=False).stdout == b""

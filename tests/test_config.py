@@ -78,7 +78,7 @@ def test_unknown_setting_names_the_nearest(tmp_path: Path, toml: str, unknown: s
 
 def test_a_setting_in_the_wrong_table_is_unknown(tmp_path: Path) -> None:
     """A model setting under [training] is refused, not silently applied or ignored."""
-    assert "[training] has no setting 'layers'" in complaint(tmp_path, "[training]\nlayers = 2\n")
+    assert "[training] has no setting 'layers'; [model] has" in complaint(tmp_path, "[training]\nlayers = 2\n")
 
 
 @pytest.mark.parametrize(

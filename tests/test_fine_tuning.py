@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from typer.testing import Result
 
+from nmt.errors import UsageError
 from nmt.lines import read_lines
+from nmt.model_directory import ModelDirectory
 from nmt.scoring import metrics
+from nmt.settings import Request
 from nmt.training import trainer
 from nmt.training.schedule import learning_rate
 from tests.conftest import call, write_corpus
@@ -280,6 +284,20 @@ def test_a_run_from_the_beginning_does_not_become_one_of_fine_tuning(origin: Pat
     before = files(origin)
     assert "--from was unset, now the weights " in refusal_after_notes(tune(tuned, new, origin, *SHORT))
     assert files(origin) == before
+
+
+def test_the_languages_are_those_of_the_origin(origin: Path, new: Path, tmp_path: Path) -> None:
+    """Unless others are asked for; without an origin they are English and German."""
+    asked = Request(str(new), (None, None), None, None, {}, origin, restart=False, command="nmt")
+    assert asked.languages() == ("en", "de")
+    german = Path(shutil.copytree(origin, tmp_path / "german"))
+    directory = ModelDirectory(german)
+    directory.write_config(directory.read_config() | {"source": "de", "target": "fr"})
+    assert replace(asked, origin=german).languages() == ("de", "fr")
+    assert replace(asked, origin=german, asked_languages=(None, "nl")).languages() == ("de", "nl")
+    assert replace(asked, origin=None, asked_languages=("fr", None)).languages() == ("fr", "de")
+    with pytest.raises(UsageError, match=r"--target \.\./de: no language's code"):
+        replace(asked, asked_languages=("en", "../de")).languages()
 
 
 # What is refused.

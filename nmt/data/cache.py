@@ -60,7 +60,7 @@ class Cache:
         if not os.path.isabs(home):  # unset, or to be ignored by the XDG rules
             home = os.path.expanduser("~/.cache")
         own = os.environ.get("NMT_CACHE") or (os.path.join(home, "nmt") if os.path.isabs(home) else "")
-        places = [Path(own).expanduser().absolute()] if own else []
+        places = [Path(os.path.expanduser(own)).absolute()] if own else []
         return cls([*places, model_directory.absolute() / "prepared"], say)
 
     def get(self, name: str) -> Entry | None:

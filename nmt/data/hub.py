@@ -7,6 +7,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +24,28 @@ def read_dataset(path: str, config: str, source: str, target: str) -> dict[str, 
     Raises UsageError for what is no data set or lacks the languages, NmtError where the hub cannot be reached.
     """
     local = Path(path).is_dir()
-    if not local and not _hub_answers(path):
+    reached = local or _hub_answers(path)
+    if not reached:
         os.environ["HF_HUB_OFFLINE"] = "1"  # read at import: what was fetched before still loads, without waiting
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     import datasets
 
     label = f"{path}:{config}" if config else path
+    unreached = NmtError(
+        f"--data {label}: the Hugging Face hub cannot be reached and the data set is not in its cache; "
+        "connect to the network (or set HF_ENDPOINT to a mirror), or use --data demo, which is embedded, "
+        "or --data FOLDER with your own train.en and train.de"
+    )
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
     try:
         cache = _cache_of_content(datasets, path, config) if local else None
         loaded = datasets.load_dataset(path, config or None, cache_dir=cache, keep_in_memory=False)
     except ConnectionError:
-        raise NmtError(
-            f"--data {label}: the Hugging Face hub cannot be reached and the data set is not in its cache; "
-            "connect to the network (or set HF_ENDPOINT to a mirror), or use --data demo, which is embedded, "
-            "or --data FOLDER with your own train.en and train.de"
-        ) from None
+        raise unreached from None
     except (datasets.exceptions.DatasetsError, FileNotFoundError, ValueError) as error:
+        if not reached and isinstance(error, FileNotFoundError):  # also of what a download that was ended has left
+            raise unreached from None
         said = " ".join(str(error).split("Example of usage")[0].split()) or type(error).__name__
         hint = f"; name one as --data {path}:CONFIG" if "Config name is missing" in said else ""
         raise UsageError(f"--data {label}: no data set that can be read here: {said}{hint}") from None
@@ -78,7 +83,7 @@ def _hub_answers(path: str) -> bool:
             answers.append(True)
         except urllib.error.HTTPError:
             answers.append(True)  # it answered; what it said is for the library to report
-        except OSError:
+        except (OSError, ValueError, HTTPException):  # no network, no such host, no address at all
             answers.append(False)
 
     asking = threading.Thread(target=ask, daemon=True)  # a look-up of the name has no time limit of its own

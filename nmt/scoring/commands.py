@@ -174,7 +174,9 @@ def _language(references: Sequence[Path]) -> str:
 
 def _output(evaluation: Evaluation, title: str, language: str, options: ScoreOptions) -> list[str]:
     if options.sentences:
-        metrics = [create(metric, options.lowercase, of_sentences=True) for metric in options.metrics]
+        metrics = [
+            create(metric, evaluation.references, options.lowercase, of_sentences=True) for metric in options.metrics
+        ]
         return display.sentences(
             evaluation,
             [
@@ -185,13 +187,13 @@ def _output(evaluation: Evaluation, title: str, language: str, options: ScoreOpt
     if options.metrics == (PAPER,):
         columns = [paper.paper_scores(evaluation, language, options.lowercase, options.confidence)]
     else:
-        metrics = [create(metric, options.lowercase) for metric in options.metrics]
+        metrics = [create(metric, evaluation.references, options.lowercase) for metric in options.metrics]
         columns = [corpus_scores(evaluation, metric, options.confidence) for metric in metrics]
     if options.form == "json":
         return [display.as_json(evaluation, columns)]
     lines = display.as_text(evaluation, title, columns)
     if options.examples:
-        metric = create(options.metrics[0], options.lowercase, of_sentences=True)
+        metric = create(options.metrics[0], evaluation.references, options.lowercase, of_sentences=True)
         for name, hypotheses in evaluation.systems:
             scores = sentence_scores(hypotheses, evaluation.references, metric)
             lines += display.examples(evaluation, name, hypotheses, scores, options.examples)

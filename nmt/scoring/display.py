@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from nmt.lines import clean, json_line
+from nmt.lines import clean, is_blank, json_line
 from nmt.reporting import counted
 from nmt.scoring.metrics import LOWER_IS_BETTER, Evaluation, Score
 
@@ -43,10 +43,13 @@ def _signature(score: Score) -> str:
 
 def _aligned(columns: Sequence[Sequence[str]]) -> list[str]:
     """Lines of these columns, side by side: names to the left, numbers to the right."""
-    widths = [max(map(len, column)) for column in columns]
+    from rich.cells import cell_len  # a Chinese character takes two columns
+
+    widths = [max(map(cell_len, column)) for column in columns]
     lines = []
     for first, *others in zip(*columns, strict=True):
-        cells = [first.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))]
+        name = first + " " * (widths[0] - cell_len(first))
+        cells = [name, *(cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))]
         lines.append("  ".join(cells).rstrip())
     return lines
 
@@ -99,10 +102,15 @@ def sentences(evaluation: Evaluation, scores: Sequence[Sequence[Column]]) -> lis
 def examples(
     evaluation: Evaluation, name: str, hypotheses: Sequence[str], scores: Sequence[Score], count: int
 ) -> list[str]:
-    """The `count` worst and best sentences of a system, none of them twice; of equal ones the first."""
+    """The `count` worst and best sentences of a system, none of them twice; of equal ones the first.
+
+    A line that should be blank and is has nothing to show, and is left out.
+    """
     sign = -1 if scores[0].metric == LOWER_IS_BETTER else 1
-    worst_first = sorted(range(len(scores)), key=lambda place: (sign * scores[place].value, place))
-    worst = worst_first[: min(count, (len(scores) + 1) // 2)]
+    everything = [hypotheses, *(lines for _, lines in evaluation.references)]
+    told = [place for place in range(len(scores)) if not all(is_blank(lines[place]) for lines in everything)]
+    worst_first = sorted(told, key=lambda place: (sign * scores[place].value, place))
+    worst = worst_first[: min(count, (len(told) + 1) // 2)]
     best = sorted({*worst_first} - {*worst}, key=lambda place: (-sign * scores[place].value, place))[:count]
     texts = [("source", evaluation.source)] if evaluation.source else []
     texts += [*(("reference", lines) for _, lines in evaluation.references), ("hypothesis", hypotheses)]

@@ -3,10 +3,12 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from nmt.errors import UsageError
 from nmt.reporting import counted
+from nmt.writing import tokenizer_for
 
 METRICS = ("bleu", "chrf", "ter")
 LOWER_IS_BETTER = "TER"  # it counts edits; the others count what is right
@@ -66,16 +68,21 @@ class Score:
         return f"{self.metric} {self.value:.2f} ({counted(self.lines, 'line')}{interval}) {self.signature}"
 
 
-def create(metric: str, lowercase: bool = False, of_sentences: bool = False) -> Any:
-    """sacreBLEU's metric of that name in METRICS, with its default settings.
+def create(metric: str, references: Sequence[Text], lowercase: bool = False, of_sentences: bool = False) -> Any:
+    """sacreBLEU's metric of that name in METRICS, with its default settings but for references that write no spaces: these
+    are taken apart by the tokeniser that is made for them, which the signature tells.
 
     BLEU of sentences counts no longer n-grams than there are (effective order), or it would be near 0 for short ones.
     """
     from sacrebleu.metrics import BLEU, CHRF, TER
 
+    tokenizer = tokenizer_for(chain.from_iterable(lines for _, lines in references))
     if metric == "bleu":
-        return BLEU(lowercase=lowercase, effective_order=of_sentences)
-    return CHRF(lowercase=lowercase) if metric == "chrf" else TER()  # TER ignores case by default
+        return BLEU(lowercase=lowercase, tokenize=tokenizer, effective_order=of_sentences)
+    if metric == "chrf":
+        return CHRF(lowercase=lowercase)
+    unspaced = tokenizer != "13a"
+    return TER(normalized=unspaced, asian_support=unspaced)  # it ignores case by default
 
 
 def corpus_scores(evaluation: Evaluation, metric: Any, confidence: bool = False) -> list[Score]:
@@ -118,5 +125,5 @@ def sentence_scores(hypotheses: Sequence[str], references: Sequence[Text], metri
 def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
     """Corpus BLEU of detokenised lines against one or more reference sets, each with a line for every hypothesis."""
     named = [(f"reference {number}", lines) for number, lines in enumerate(references, 1)]
-    [score] = corpus_scores(Evaluation([("the hypothesis", hypotheses)], named), create("bleu"))
+    [score] = corpus_scores(Evaluation([("the hypothesis", hypotheses)], named), create("bleu", named))
     return score

@@ -171,7 +171,7 @@ def library() -> Any:
     """CTranslate2. Raises UsageError where it is not installed."""
     try:
         import ctranslate2
-    except ImportError:
+    except ModuleNotFoundError:
         raise UsageError(
             "CTranslate2 is not installed; `pip install -e '.[fast]'` installs it, as does `pip install ctranslate2`"
         ) from None

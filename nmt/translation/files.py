@@ -155,9 +155,11 @@ def _kept(parts: Parts, count: int, reporter: Reporter) -> Iterator[None]:
         reporter.say(f"going on: {done:,} of {counted(count, 'part')} were done before")
     try:
         yield
-    except BaseException:
-        if left := parts.leave():
-            reporter.say(f"{left:,} of {counted(count, 'part')} are done; the same command goes on from there")
+    except BaseException as error:
+        left = parts.leave()
+        if left or not isinstance(error, Exception):  # the second where it was stopped
+            again = "goes on from there" if left else "begins anew"
+            reporter.say(f"{left:,} of {counted(count, 'part')} are done; the same command {again}")
         raise
 
 

@@ -55,7 +55,15 @@ class Part:
     hypotheses: list[Hypothesis] = field(default_factory=list)  # the best first
 
 
-Line = list[str | Part]  # a line taken apart: what is copied, and what is translated
+@dataclass(frozen=True)
+class Gap:
+    """What stands between two sentences, or parts of one."""
+
+    source: str
+    target: str
+
+
+Line = list[str | Gap | Part]  # a line taken apart: what is copied, what stands between, and what is translated
 _Choice = tuple["_Choice", Hypothesis] | None  # one from each list so far, the last of them outermost
 
 
@@ -80,13 +88,20 @@ def _translation(
         ),
     }
     return Translation(
-        "".join(piece if isinstance(piece, str) else vocabulary.decode(next(following).ids) for piece in line),
+        "".join(
+            vocabulary.decode(next(following).ids) if isinstance(piece, Part) else _copied(piece)[1] for piece in line
+        ),
         sum((hypothesis.score for hypothesis in chosen), 0.0),
         sum((hypothesis.log_probability for hypothesis in chosen), 0.0),
         sum(len(hypothesis.ids) + 1 for hypothesis in chosen),
         [flag for flag, holds in facts.items() if holds],
         _details(line, chosen, vocabulary) if details else None,
     )
+
+
+def _copied(piece: str | Gap) -> tuple[str, str]:
+    """What stands in the source and in the translation."""
+    return (piece, piece) if isinstance(piece, str) else (piece.source, piece.target)
 
 
 def _details(line: Line, chosen: list[Hypothesis], vocabulary: Vocabulary) -> Details:
@@ -96,8 +111,9 @@ def _details(line: Line, chosen: list[Hypothesis], vocabulary: Vocabulary) -> De
     following = iter(chosen)
     source = target = ""  # so far
     for piece in line:
-        if isinstance(piece, str):
-            source, target = source + piece, target + piece
+        if not isinstance(piece, Part):
+            left, right = _copied(piece)
+            source, target = source + left, target + right
             continue
         hypothesis = next(following)
         assert hypothesis.forced is not None

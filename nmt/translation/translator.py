@@ -5,17 +5,19 @@ hold little padding, and put back afterwards.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 
 from nmt.data.vocabulary import Vocabulary
 from nmt.errors import UsageError
 from nmt.lines import clean, is_blank, needs_no_translation
 from nmt.translation.hypothesis import Engine, SearchOptions
-from nmt.translation.joining import Line, Part, Translation, join
+from nmt.translation.joining import Gap, Line, Part, Translation, join
 from nmt.translation.splitting import parts, sentences, trimmed
+from nmt.writing import writes_spaces
 
 LONGEST = 512  # pieces; a longer source is translated in parts
-WINDOW_LINES = 4_096
-WINDOW_CHARACTERS = 500_000
+WINDOW_LINES = 1_024
+WINDOW_CHARACTERS = 125_000
 BATCH_TOKENS = 2_048  # source pieces, padding included, that go through search at once
 
 Progress = Callable[[int, float], None]  # told of each batch: its sentences, and how many lines they amount to
@@ -26,11 +28,14 @@ def untold(_sentences: int, _lines: float) -> None:
 
 
 class Translator:
-    """A vocabulary and an engine that searches over its ids, for text in one language."""
+    """A vocabulary and an engine that searches over its ids, from one language into another."""
 
-    def __init__(self, engine: Engine, vocabulary: Vocabulary, language: str, batch_tokens: int = BATCH_TOKENS) -> None:
-        """`language` is the source's, by whose rules sentences end."""
-        self.engine, self.vocabulary, self.language, self.batch_tokens = engine, vocabulary, language, batch_tokens
+    def __init__(
+        self, engine: Engine, vocabulary: Vocabulary, source: str, target: str, batch_tokens: int = BATCH_TOKENS
+    ) -> None:
+        """Of the languages' codes, that of the source tells how sentences end, and both what stands between them."""
+        self.engine, self.vocabulary, self.source, self.batch_tokens = engine, vocabulary, source, batch_tokens
+        self.spaced = writes_spaces(source), writes_spaces(target)
 
     def translate(
         self,
@@ -76,15 +81,22 @@ class Translator:
         return [join(line, self.vocabulary, options.n_best, options.details) for line in lines]
 
     def _read(self, text: str, split: bool) -> Line:
-        """White space is kept as it stands, and not shown to the model, around a line and between its sentences."""
+        """White space is kept, and not shown to the model, around a line and between its sentences (but see `_between`)."""
         text = clean(text)
         if is_blank(text):
             return [""]
-        line: Line = []
-        for sentence in sentences(text, self.language) if split else [text]:
-            before, core, after = trimmed(sentence)
-            line += [before, *self._parts(core), after]
-        return line
+        taken = [trimmed(sentence) for sentence in (sentences(text, self.source) if split else [text])]
+        line: Line = [taken[0][0], *self._parts(taken[0][1])]
+        for (_, _, after), (before, core, _) in pairwise(taken):
+            line += [self._between(after + before), *self._parts(core)]
+        return [*line, taken[-1][2]]
+
+    def _between(self, gap: str) -> Gap:
+        """As it stands in the source, but for languages of which only one has spaces between its sentences."""
+        from_spaced, to_spaced = self.spaced
+        if to_spaced and not from_spaced:
+            return Gap(gap, gap or " ")
+        return Gap(gap, "" if gap == " " and not to_spaced else gap)
 
     def _parts(self, sentence: str) -> Line:
         if needs_no_translation(sentence):
@@ -92,7 +104,7 @@ class Translator:
         cut = list(parts(self.vocabulary, self.vocabulary.encode(sentence), LONGEST))
         line: Line = []
         for ids in cut:
-            line += [" ", Part(ids, len(cut) > 1)]
+            line += [self._between(" "), Part(ids, len(cut) > 1)]
         return line[1:]
 
     def _batches(self, waiting: Sequence[Part]) -> Iterator[Sequence[Part]]:

@@ -144,7 +144,12 @@ def make_miniature(path: Path) -> ModelDirectory:
     checkpoint.save_weights(directory.weights_path, model.state_dict())
     directory.write_heldout("test", ("en", "de"), pairs)
     data = {"name": "demo", "lines": {"test": len(pairs)}, "sha256": {}}
-    directory.write_config({"model": config.model_dump(), "source": "en", "target": "de", "data": data})
+    directory.write_config(
+        {
+            "model": config.model_dump(), "training": PRESETS["tiny"].training.model_dump(), "preset": "tiny", "data": data,
+            "source": "en", "target": "de", "vocabulary": {"size": len(vocabulary), "sha256": vocabulary.sha256},
+        }
+    )  # fmt: skip
     return directory
 
 

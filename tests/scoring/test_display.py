@@ -70,6 +70,12 @@ def test_no_example_is_shown_twice(tmp_path: Path) -> None:
     assert shown(call("score", one, "-r", one, "--examples", "1").stdout) == [("worst", 1)]
 
 
+def test_lines_that_are_blank_as_they_should_be_are_no_examples(tmp_path: Path) -> None:
+    """The blank lines of a document would be the worst of all; one that should not be blank is."""
+    hypothesis, reference = write(tmp_path, hyp="\na b c d\n \n\n", ref="\na b c d\n\ne f g h\n")
+    assert shown(call("score", hypothesis, "-r", reference, "--examples", "9").stdout) == [("worst", 4), ("best", 2)]
+
+
 def test_examples_of_several_systems_go_by_the_first_metric(tmp_path: Path) -> None:
     """Each system has its own, named, and all are of BLEU where all metrics are asked for."""
     close, loose, reference = write(tmp_path, close=HYPOTHESES["close"], loose=HYPOTHESES["loose"], ref=REFERENCE)

@@ -18,7 +18,7 @@ WMT21 = Path(os.environ.get("NMT_WMT21") or Path(__file__).parents[3] / "shared"
 def score(metric: str, hypotheses: list[str], *references: list[str], lowercase: bool = False) -> Score:
     """One system's."""
     named = [(f"reference {number}", lines) for number, lines in enumerate(references)]
-    [found] = corpus_scores(Evaluation([("system", hypotheses)], named), create(metric, lowercase))
+    [found] = corpus_scores(Evaluation([("system", hypotheses)], named), create(metric, named, lowercase))
     return found
 
 
@@ -66,9 +66,8 @@ def test_frozen_scores_of_the_demo_corpus() -> None:
 
 def test_sentences_are_scored_with_effective_order() -> None:
     """A sentence of three right words has no 4-gram to miss: as a sentence it is 100, as a corpus 0."""
-    [sentence] = sentence_scores(
-        ["eins zwei drei"], [("reference", ["eins zwei drei"])], create("bleu", of_sentences=True)
-    )
+    named = [("reference", ["eins zwei drei"])]
+    [sentence] = sentence_scores(["eins zwei drei"], named, create("bleu", named, of_sentences=True))
     assert sentence.value == pytest.approx(100)
     assert "|eff:yes|" in sentence.signature
     assert score("bleu", ["eins zwei drei"], ["eins zwei drei"]).value == 0

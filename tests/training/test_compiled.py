@@ -80,7 +80,7 @@ def test_validation_goes_around_what_is_compiled(
     """It finds what it finds of the same weights in a model never compiled, and compiles nothing; training goes on."""
     source, reference = zip(*demo_pairs[:5], strict=True)
     trainer = compiled.trainer
-    validator = Validator("valid", list(source), list(reference), "en", vocabulary, trainer.config, "fp32")
+    validator = Validator("valid", list(source), list(reference), ("en", "de"), vocabulary, trainer.config, "fp32")
     plain = Transformer(MODEL, len(vocabulary))
     plain.load_state_dict(trainer.model.state_dict())
     graphs = counters["stats"]["unique_graphs"]

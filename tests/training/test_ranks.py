@@ -129,7 +129,9 @@ def validations(ranks: Ranks) -> Found:
     found: Found = {}
     for count in (len(lines), 1):
         source, reference = zip(*lines[:count], strict=True)
-        validator = Validator("valid", list(source), list(reference), "en", vocabulary, TrainingConfig(), "fp32")
+        validator = Validator(
+            "valid", list(source), list(reference), ("en", "de"), vocabulary, TrainingConfig(), "fp32"
+        )
         found[f"{count} lines"] = validator.validate(model, 100, ranks)
 
     def fail(*_: object) -> list[str]:

@@ -68,7 +68,7 @@ class Shout:
 @pytest.fixture
 def shout(monkeypatch: pytest.MonkeyPatch, vocabulary: Vocabulary) -> Shout:
     engine = Shout()
-    monkeypatch.setattr(loading, "load_translator", lambda *_: Translator(engine, vocabulary, "en"))
+    monkeypatch.setattr(loading, "load_translator", lambda *_: Translator(engine, vocabulary, "en", "de"))
     return engine
 
 
@@ -198,7 +198,7 @@ def test_every_sentence_of_a_line_is_translated(overfitted: Path, sources: list[
     assert translated(overfitted, line, tmp_path) == ["{}  {} {}\u00a0{} {} ".format(*alone)]
     translator = package.load(str(overfitted))
     assert translator.translate([line]) == translated(overfitted, line, tmp_path)
-    assert translator.language == "en"  # as config.json has it
+    assert translator.source == "en"  # as config.json has it
 
 
 def test_splitting_can_be_switched_off(overfitted: Path, sources: list[str], tmp_path: Path) -> None:

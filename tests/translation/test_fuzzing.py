@@ -30,7 +30,7 @@ def translator(vocabulary: Vocabulary) -> Translator:
     """A random model of one layer, which says anything; all that a line is cut into goes through it at once."""
     torch.manual_seed(0)
     config = ModelConfig(layers=1, d_model=16, heads=2, d_ff=16, dropout=0.0)
-    return Translator(TorchEngine(Transformer(config, len(vocabulary))), vocabulary, "en", batch_tokens=100_000)
+    return Translator(TorchEngine(Transformer(config, len(vocabulary))), vocabulary, "en", "de", batch_tokens=100_000)
 
 
 def check(translator: Translator, lines: list[str]) -> None:

@@ -56,7 +56,7 @@ def test_needs_no_torch() -> None:
 )
 def test_nth_output_is_of_nth_input(vocabulary: Vocabulary, lines: list[str]) -> None:
     """Whatever the lengths and however they are batched, each line's own translation stands in its place."""
-    found = Translator(Echo(), vocabulary, "en", batch_tokens=40).translate(lines)
+    found = Translator(Echo(), vocabulary, "en", "de", batch_tokens=40).translate(lines)
     assert found == ["" if not line.strip(" \u2003\u200b\ufeff\t\u00a0\x00\r") else clean(line) for line in lines]
 
 
@@ -64,7 +64,7 @@ def test_batches_hold_like_lengths_within_the_limit(vocabulary: Vocabulary) -> N
     """A batch has at most the asked-for pieces, padding included, or one line; the longest lines go first."""
     lines = [" ".join((WORDS * 3)[: 1 + number * 7 % 19]) for number in range(60)]
     engine = Echo()
-    Translator(engine, vocabulary, "en", batch_tokens=400).translate(lines)
+    Translator(engine, vocabulary, "en", "de", batch_tokens=400).translate(lines)
     lengths = [[len(source) for source in batch] for batch in engine.batches]
     assert all(len(batch) * max(batch) <= 400 or len(batch) == 1 for batch in lengths)
     flat = [length for batch in lengths for length in batch]
@@ -76,7 +76,7 @@ def test_batches_hold_like_lengths_within_the_limit(vocabulary: Vocabulary) -> N
 def test_blank_lines_never_reach_the_engine(vocabulary: Vocabulary, line: str) -> None:
     """A line in which a reader sees nothing comes out empty, and the engine is not called."""
     engine = Echo()
-    assert Translator(engine, vocabulary, "en").translate([line]) == [""]
+    assert Translator(engine, vocabulary, "en", "de").translate([line]) == [""]
     assert not engine.batches
 
 
@@ -84,13 +84,13 @@ def test_blank_lines_never_reach_the_engine(vocabulary: Vocabulary, line: str) -
 def test_lines_without_a_letter_are_copied(vocabulary: Vocabulary, line: str) -> None:
     """Digits, punctuation and signs alone come out as they went in, and the engine is not called."""
     engine = Echo()
-    assert Translator(engine, vocabulary, "en").translate([line]) == [line]
+    assert Translator(engine, vocabulary, "en", "de").translate([line]) == [line]
     assert not engine.batches
 
 
 def test_no_lines_give_no_lines(vocabulary: Vocabulary) -> None:
     """No input is no output."""
-    assert Translator(Echo(), vocabulary, "en").translate([]) == []
+    assert Translator(Echo(), vocabulary, "en", "de").translate([]) == []
 
 
 @pytest.mark.parametrize("byte", ["<0x0A>", "<0x0D>", "<0x0B>", "<0x0C>", "<0x1C>", "<0x09>", "<0x00>"])
@@ -98,14 +98,14 @@ def test_a_hypothesis_never_breaks_its_line(vocabulary: Vocabulary, byte: str) -
     """A model that emits the bytes of a line break or another control character gives a space."""
     [id] = [id for id in range(len(vocabulary)) if vocabulary.pieces([id]) == [byte]]
     word = vocabulary.encode("Haus")
-    assert Translator(Echo([*word, id, *word]), vocabulary, "en").translate(["house"]) == ["Haus  Haus"]
+    assert Translator(Echo([*word, id, *word]), vocabulary, "en", "de").translate(["house"]) == ["Haus  Haus"]
 
 
 @pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\u0085", "\x0b", "\x0c", "\x1c", "\r", "\t", "\x00"])
 def test_separators_within_a_line_are_spaces(vocabulary: Vocabulary, separator: str) -> None:
     """What other programs take for a line break is a space to the model, and no break in the output."""
     engine = Echo()
-    assert Translator(engine, vocabulary, "en").translate([f"one{separator}two"]) == ["one two"]
+    assert Translator(engine, vocabulary, "en", "de").translate([f"one{separator}two"]) == ["one two"]
     assert engine.batches == [[vocabulary.encode("one two")]]
 
 
@@ -113,7 +113,7 @@ def test_long_lines_go_in_parts_and_come_out_whole(vocabulary: Vocabulary) -> No
     """A line over 512 pieces is searched in parts of whole words, and is one line again, in order, and marked."""
     words = [f"{WORDS[number % 6]}{number}" for number in range(700)]
     engine = Echo()
-    translator = Translator(engine, vocabulary, "en")
+    translator = Translator(engine, vocabulary, "en", "de")
     [long], [short] = translator.translate_stream([[" ".join(words), "Haus"]], SearchOptions())
     assert long.text == " ".join(words)
     assert (long.flags, short.flags) == (["cut"], [])
@@ -126,14 +126,16 @@ def test_long_lines_go_in_parts_and_come_out_whole(vocabulary: Vocabulary) -> No
 def test_a_word_longer_than_a_search_is_cut_too(vocabulary: Vocabulary) -> None:
     """Without white space to cut at, every part is still at most 512 pieces, and nothing is lost."""
     engine = Echo()
-    [text] = Translator(engine, vocabulary, "en").translate(["猫" * 1_000])
+    [text] = Translator(engine, vocabulary, "en", "de").translate(["猫" * 1_000])
     assert text.replace(" ", "").count("猫") >= 997  # a cut may fall between the bytes of a character
     assert max(len(source) for batch in engine.batches for source in batch) <= LONGEST
 
 
 def test_the_length_limit_is_reported_of_its_line(vocabulary: Vocabulary) -> None:
     """A search that ended at its limit marks the line; blank and copied lines are never marked."""
-    stream = Translator(Echo(at_limit=True), vocabulary, "en").translate_stream([["house", "", "-"]], SearchOptions())
+    stream = Translator(Echo(at_limit=True), vocabulary, "en", "de").translate_stream(
+        [["house", "", "-"]], SearchOptions()
+    )
     assert [found[0].flags for found in stream] == [["limit"], [], []]
 
 
@@ -144,7 +146,7 @@ def test_sentences_are_searched_one_by_one(vocabulary: Vocabulary) -> None:
     """Of several sentences in a line each is a search of its own, in one batch, and the white space is as it was."""
     engine = Echo()
     line = "  {}  {}\u00a0{} {}\u3000".format(*SENTENCES)
-    assert Translator(engine, vocabulary, "en").translate([line]) == [line]
+    assert Translator(engine, vocabulary, "en", "de").translate([line]) == [line]
     [batch] = engine.batches
     assert sorted(batch) == sorted(map(vocabulary.encode, SENTENCES))
 
@@ -153,7 +155,7 @@ def test_unsplit_a_line_is_one_search(vocabulary: Vocabulary) -> None:
     """Where no splitting is asked for, all sentences of a line go through search together, but no white space around."""
     engine = Echo()
     line = " ".join(SENTENCES)
-    assert Translator(engine, vocabulary, "en").translate([f"  {line} "], split=False) == [f"  {line} "]
+    assert Translator(engine, vocabulary, "en", "de").translate([f"  {line} "], split=False) == [f"  {line} "]
     assert engine.batches == [[vocabulary.encode(line)]]
 
 
@@ -161,14 +163,14 @@ def test_sentences_end_by_the_rules_of_the_source_language(vocabulary: Vocabular
     """A German date is one sentence in German."""
     for language, count in (("de", 1), ("en", 2)):
         engine = Echo()
-        Translator(engine, vocabulary, language).translate(["Am 3. Oktober kam er."])
+        Translator(engine, vocabulary, language, "en").translate(["Am 3. Oktober kam er."])
         assert sum(map(len, engine.batches)) == count
 
 
 def test_sentences_without_a_letter_are_copied(vocabulary: Vocabulary) -> None:
     """What would be copied as a line is copied within one too, and the rest is translated."""
     engine = Echo(vocabulary.encode("Haus"))
-    [found] = Translator(engine, vocabulary, "en").translate_stream(
+    [found] = Translator(engine, vocabulary, "en", "de").translate_stream(
         [["1. The house. * 2. A dog. ???"]], SearchOptions()
     )
     assert found[0].text == "1. Haus * 2. Haus ???"
@@ -179,7 +181,7 @@ def test_progress_adds_up_to_the_lines(vocabulary: Vocabulary) -> None:
     """Over the batches of a group it is told of every sentence once, and of as many lines as there are."""
     told: list[tuple[int, float]] = []
     lines = ["The dog. The house.", "", "-", *WORDS[:6]]
-    translator = Translator(Echo(), vocabulary, "en", batch_tokens=10)
+    translator = Translator(Echo(), vocabulary, "en", "de", batch_tokens=10)
     list(translator.translate_stream([lines], SearchOptions(), progress=lambda *batch: told.append(batch)))
     assert len(told) > 2
     assert sum(sentences for sentences, _ in told) == 8
@@ -189,8 +191,8 @@ def test_progress_adds_up_to_the_lines(vocabulary: Vocabulary) -> None:
 def test_options_reach_the_engine(vocabulary: Vocabulary) -> None:
     """Beam and length penalty are those asked for; by default the paper's 4 and 0.6."""
     engine = Echo()
-    Translator(engine, vocabulary, "en").translate(["house"])
-    Translator(engine, vocabulary, "en").translate(["house"], beam=7, length_penalty=1.5)
+    Translator(engine, vocabulary, "en", "de").translate(["house"])
+    Translator(engine, vocabulary, "en", "de").translate(["house"], beam=7, length_penalty=1.5)
     assert [(asked.beam, asked.length_penalty) for asked in engine.options] == [(4, 0.6), (7, 1.5)]
 
 
@@ -218,7 +220,7 @@ def test_groups_are_answered_one_by_one(vocabulary: Vocabulary) -> None:
             asked.append(line)
             yield [line]
 
-    stream = Translator(Echo(), vocabulary, "en").translate_stream(groups(), SearchOptions())
+    stream = Translator(Echo(), vocabulary, "en", "de").translate_stream(groups(), SearchOptions())
     assert next(stream)[0].text == "one"
     assert asked == ["one"]
 

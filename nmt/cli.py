@@ -44,7 +44,9 @@ def faults_reported() -> Iterator[None]:
     def terminate(number: int, _frame: Any) -> None:
         raise SystemExit(128 + number)
 
-    signal.signal(signal.SIGTERM, terminate)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # as it is under nohup
+            signal.signal(number, terminate)
     interrupted = signal.getsignal(signal.SIGINT)
     if interrupted is signal.SIG_DFL:  # see __main__.py; a command has something to tidy up
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -68,9 +70,11 @@ def faults_reported() -> Iterator[None]:
         if "can't start new thread" in str(error):
             complain("no further thread can be started; the limit of processes is too low (`ulimit -u`)")
             raise SystemExit(1) from None
-        # torch's for a GPU and for a CPU, told apart without importing it, and a library's that finds no room
-        no_room = "OutOfMemoryError|DefaultCPUAllocator|failed to map segment"
-        if not isinstance(error, MemoryError) and not re.search(no_room, repr(error)):
+        if "failed to map segment" in str(error):
+            complain(f"out of memory: a library finds no room ({error})")
+            raise SystemExit(1) from None
+        # torch's for a GPU and for a CPU, told apart without importing it
+        if not isinstance(error, MemoryError) and not re.search("OutOfMemoryError|DefaultCPUAllocator", repr(error)):
             raise
         complain("out of memory; smaller batches need less: --micro-batch-tokens to train, --batch-tokens to translate")
         raise SystemExit(1) from None

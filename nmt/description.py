@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, InstanceOf, V
 
 from nmt.config import ModelConfig, TrainingConfig
 
-LANGUAGE = re.compile(r"\w[\w-]{0,49}")  # a part of file names: en, pt-BR, zh_Hans, german
+LANGUAGE = re.compile(r"\w[\w .-]{0,49}")  # a part of file names: en, pt-BR, zh_Hans, or the name of a column
 
 
 def _language(code: str) -> str:
@@ -28,7 +28,7 @@ Count = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 class _Part(BaseModel):
-    """Strict of what is known, open to what a later version adds."""
+    """Strict of what is known; what is not is passed over, but for settings: with others, a model is of another format."""
 
     model_config = ConfigDict(strict=True, extra="allow")
 

@@ -47,6 +47,35 @@ def saved(checkpoints: Path) -> list[int]:
     return sorted(int(name[1]) for name in found if name and path_of(checkpoints, int(name[1])).name == name[0])
 
 
+def check(path: Path) -> None:
+    """Raises UsageError where the path is missing, or is no plain file: a pipe might be waited for, a device never end."""
+    try:
+        if stat.S_ISREG(path.stat().st_mode):
+            return
+    except FileNotFoundError:
+        raise UsageError(
+            f"{path}: no such file; training has saved nothing yet, or the model directory is incomplete"
+        ) from None
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; restore it from a copy") from None
+    raise UsageError(f"{path}: not a file; restore it from a copy")
+
+
+def read(path: Path) -> bytes:
+    """The content of a plain file. Raises UsageError where it cannot be read."""
+    check(path)
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; restore it from a copy") from None
+
+
+def kind_of(languages: tuple[str, str], model: ModelConfig, vocabulary: str) -> str:
+    """A digest of what makes weights one model's and not another's: languages, architecture, the vocabulary's digest."""
+    architecture = {name: value for name, value in model.model_dump().items() if "dropout" not in name}
+    return hashlib.sha256(json.dumps([languages, architecture, vocabulary], sort_keys=True).encode()).hexdigest()
+
+
 class ModelDirectory:
     """The files of one model. Opening reads nothing; each method says what it needs."""
 
@@ -88,8 +117,8 @@ class ModelDirectory:
 
     @contextmanager
     def locked(self, restart: bool = False) -> Iterator[None]:
-        """Hold the directory for one run. Raises UsageError while another holds it, or if it cannot be written; unless to
-        `restart` discards it, also for what is left of a run that has lost its config.json.
+        """Hold the directory for one run. Raises UsageError while another holds it, or if it cannot be written; and where
+        config.json is damaged or gone, unless the run is to `restart`, which discards what is left of it.
 
         A directory that was made for a run of which nothing came is removed again.
         """
@@ -97,7 +126,9 @@ class ModelDirectory:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             if self.exists():
-                self.read_config()  # raises where it is another program's, of which nothing may be touched
+                config = self._parse_config()  # raises where it is another program's, of which nothing may be touched
+                if not restart and (fault := self._fault(config)):
+                    raise UsageError(f"{fault}, or discard the run with --restart")
             elif any(self.path.iterdir()) and not (self.path / ".lock").exists():  # only nmt puts a lock there
                 raise UsageError(f"{self.path}: holds other files; name a new or empty directory with --model")
             elif not restart and saved(self.checkpoints):
@@ -128,34 +159,27 @@ class ModelDirectory:
                     (self.path / ".lock").unlink()
                     self.path.rmdir()
 
-    def check(self, path: Path) -> None:
-        """Raises UsageError where a file of this directory is missing, or none: a pipe has no end, nor has a device."""
-        try:
-            if stat.S_ISREG(path.stat().st_mode):
-                return
-        except FileNotFoundError:
-            raise UsageError(f"{path}: no such file; the model directory is incomplete") from None
-        except OSError as error:
-            raise UsageError(f"{path}: {error.strerror}; restore it from a copy") from None
-        raise UsageError(f"{path}: not a file; restore it from a copy")
-
-    def read(self, path: Path) -> bytes:
-        """A file of this directory. Raises UsageError where it cannot be read."""
-        self.check(path)
-        try:
-            return path.read_bytes()
-        except OSError as error:
-            raise UsageError(f"{path}: {error.strerror}; restore it from a copy") from None
-
     def read_config(self) -> dict[str, Any]:
         """config.json. Raises UsageError where it is missing, damaged (see description.py), or of another format."""
+        config = self._parse_config()
+        if fault := self._fault(config):
+            raise UsageError(fault)
+        return config
+
+    def _fault(self, config: dict[str, Any]) -> str | None:
+        if fault := description.fault(config):
+            mend = "restore it from a copy, or use the nmt it came from"
+            return f"{self.config_path}: damaged, or of another nmt ({fault}); {mend}"
+        return None
+
+    def _parse_config(self) -> dict[str, Any]:
         if not os.path.lexists(self.config_path):
             raise UsageError(
                 f"{self.path}: no trained model here (config.json is missing); train one with `nmt train`, or name its "
                 "directory with --model"
             )
         try:
-            config = parse_json(self.read(self.config_path))
+            config = parse_json(read(self.config_path))
         except ValueError as error:
             raise UsageError(f"{self.config_path}: not JSON ({error}); restore it from a copy") from None
         found = config.get("format") if isinstance(config, dict) else None
@@ -163,10 +187,6 @@ class ModelDirectory:
             raise UsageError(
                 f"{self.config_path}: format {found!r:.40}, but this nmt reads format {FORMAT}; use the nmt it came "
                 "from"
-            )
-        if fault := description.fault(config):
-            raise UsageError(
-                f"{self.config_path}: damaged, or of another nmt ({fault}); restore it from a copy, or use the nmt it came from"
             )
         return dict(config)
 
@@ -180,18 +200,17 @@ class ModelDirectory:
         return dict(self.read_config()["data"])
 
     def kind(self) -> str:
-        """What weights must have been made for to be this model's: languages, vocabulary and architecture, as a digest."""
+        """What weights must have been made for to be this model's, see `kind_of`. Raises UsageError."""
         config = self.read_config()
-        architecture = {name: value for name, value in config["model"].items() if "dropout" not in name}
-        facts = config["source"], config["target"], config["vocabulary"]["sha256"], architecture
-        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+        model = ModelConfig.model_validate(config["model"])
+        return kind_of((config["source"], config["target"]), model, config["vocabulary"]["sha256"])
 
     def write_config(self, config: dict[str, Any]) -> None:
         replace_text(self.config_path, json.dumps({"format": FORMAT} | config, indent=2) + "\n")
 
     def read_vocabulary(self) -> Vocabulary:
         """The model's vocabulary. Raises UsageError where the file is missing, damaged, or another model's."""
-        content = self.read(self.tokenizer_path)
+        content = read(self.tokenizer_path)
         if hashlib.sha256(content).hexdigest() != self.read_config()["vocabulary"]["sha256"]:
             raise UsageError(
                 f"{self.tokenizer_path}: damaged, or not the vocabulary of this model; restore it from a copy"
@@ -206,11 +225,7 @@ class ModelDirectory:
         from nmt.training.checkpoint import load_weights
 
         config, size = ModelConfig.model_validate(self.read_config()["model"]), len(self.read_vocabulary())
-        if not weights.exists():
-            raise UsageError(
-                f"{weights}: no such file; training has saved nothing yet, or the model directory is incomplete"
-            )
-        self.check(weights)
+        check(weights)
         tensors = load_weights(weights, self.kind())
         with torch.device("meta"):  # sizes alone, which may be too large to try
             expected = Transformer(config, size).state_dict()
@@ -243,7 +258,7 @@ class ModelDirectory:
         if not count:
             return None
         for path in paths:
-            self.check(path)
+            check(path)
         source, target = (list(islice(read_lines(path), count + 1)) for path in paths)
         for path, lines in zip(paths, (source, target), strict=True):
             if len(lines) != count:
@@ -258,9 +273,7 @@ class ModelDirectory:
 
     def log(self, event: dict[str, Any]) -> None:
         """Add a line to metrics.jsonl, on a new line even where the last one was torn."""
-        with open(
-            os.open(self.metrics_path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666), "ab+"
-        ) as file:
+        with self.metrics_path.open("ab+") as file:
             end = file.tell()
             file.seek(max(0, end - 1))
             torn = end > 0 and file.read(1) != b"\n"
@@ -270,7 +283,7 @@ class ModelDirectory:
         """The lines of metrics.jsonl, but for those that a full disk or a sudden end has torn, or that are no events."""
         events = []
         if os.path.lexists(self.metrics_path):
-            for line in self.read(self.metrics_path).decode("utf-8", errors="replace").split("\n"):
+            for line in read(self.metrics_path).decode("utf-8", errors="replace").split("\n"):
                 with suppress(ValueError):
                     events.append(parse_json(line))
         return [event for event in events if _is_event(event)]

@@ -97,7 +97,8 @@ class _Run:
         self._take_up(trainer)
         progress = trainer.progress
         if trainer.finished() and not trainer.validation_due():
-            if ranks.first and 0 < (kept := write_average(self.directory, progress, config)) < config.average:
+            kept = write_average(self.directory, progress, config, self.directory.kind()) if ranks.first else 0
+            if 0 < kept < config.average:
                 reporter.say(
                     f"the weights to use are the average of {counted(kept, 'checkpoint')}: no more of the last are kept"
                 )
@@ -106,11 +107,9 @@ class _Run:
                 f"{self.directory.path}: this run is finished ({counted(progress.update, 'update')}); more with {more}"
             )
             return
-        self._announce(trainer)
         validator = self._validator("valid", self.settings.valid)
+        self._announce(trainer, validator)
         before = self._validator(f"old {self.settings.origin}", self.settings.before)
-        if config.patience and not validator and ranks.first:
-            reporter.warn("--patience has no effect: there is no validation text, and so no BLEU")
         with _signals(reporter, ranks) as signals, reporter:
             session = Session(self.directory, config, trainer, validator, before, reporter, started)
             if self.settings.origin is not None:
@@ -196,7 +195,7 @@ class _Run:
                 progress.micro_batch_tokens = min(ranks.gather(find_micro_batch(trainer, most)))
         progress.fitted_to = ranks.hand_out(fitted_to)
 
-    def _announce(self, trainer: Trainer) -> None:
+    def _announce(self, trainer: Trainer, validator: Validator | None) -> None:
         """Say on what, how much and from where."""
         if not self.ranks.first:  # whose machine may not have the directory
             return
@@ -217,10 +216,11 @@ class _Run:
             f"an epoch has {tokens:,} tokens, or {counted(max(1, round(tokens / config.tokens_per_update)), 'update')}"
         )
         passes = round(config.steps * config.tokens_per_update / tokens)
+        sooner = "--patience 3 stops after 3 validations without a better BLEU" if validator else "fewer --steps may do"
         if passes > OFTEN and not config.patience:
-            self.reporter.warn(
-                f"that is {passes:,} times through the corpus; --patience 3 stops after 3 validations without a better BLEU"
-            )
+            self.reporter.warn(f"that is {passes:,} times through the corpus; {sooner}")
+        if config.patience and not validator:
+            self.reporter.warn("--patience has no effect: there is no validation text, and so no BLEU")
         if progress.update:
             last = "" if progress.last_loss is None else f", last loss {progress.last_loss:.3f}"
             self.reporter.say(f"going on after update {progress.update:,}, rate {trainer.learning_rate():.2e}{last}")

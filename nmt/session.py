@@ -4,7 +4,6 @@ Every rank goes through the same steps; rank 0 alone writes and speaks. A disk t
 training goes on to the next checkpoint, which may find room again.
 """
 
-import itertools
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -102,7 +101,7 @@ class Session:
         self.recorded = False
         if self.ranks.first:
             with self._going_on(f"the validation of update {progress.update:,} is not recorded"):
-                write_average(self.directory, progress, self.config)
+                write_average(self.directory, progress, self.config, self.kind)
                 # Last but for tidying up, so that after a sudden end what is not recorded is done again.
                 checkpoint.record(path_of(self.directory.checkpoints, progress.update), progress)
                 self.recorded = True
@@ -224,14 +223,15 @@ class Session:
                 self.reporter.warn(f"{what} cannot be written ({error}); training goes on")
 
 
-def write_average(directory: ModelDirectory, progress: Progress, config: TrainingConfig) -> int:
+def write_average(directory: ModelDirectory, progress: Progress, config: TrainingConfig, kind: str) -> int:
     """The weights to use: the mean of the last validated checkpoints, or after an early stop of those up to the best.
 
     Of so many as `average` asks for, or of those that are still there and whole, back to the first gap. Returns their number.
+    `kind` is the model's, see ModelDirectory.
     """
     ending = progress.best if progress.stale(config.patience) else None
-    last = [path_of(directory.checkpoints, u) for u in checkpoint.averaged(progress, config.average, ending)]
-    folders = list(itertools.takewhile(checkpoint.has_weights, reversed(last)))[::-1]
-    if folders:  # else nothing is validated yet, and the weights saved at the stop stay
-        checkpoint.save_weights(directory.weights_path, checkpoint.average(folders), directory.kind())
-    return len(folders)
+    last = checkpoint.averaged(progress, config.average, ending)
+    weights, count = checkpoint.average((path_of(directory.checkpoints, update) for update in reversed(last)), kind)
+    if count:  # else nothing is validated yet, and the weights saved at the stop stay
+        checkpoint.save_weights(directory.weights_path, weights, kind)
+    return count

@@ -14,7 +14,6 @@ from typing import Any
 import sacrebleu
 import sentencepiece
 import torch
-from pydantic import ValidationError
 
 import nmt
 from nmt import devices
@@ -37,7 +36,7 @@ from nmt.data.preparation import describe, learn_vocabulary, prepare_corpus
 from nmt.data.vocabulary import SAMPLE, Vocabulary
 from nmt.description import LANGUAGE
 from nmt.errors import UsageError
-from nmt.model_directory import BEFORE, WEIGHTS, ModelDirectory
+from nmt.model_directory import BEFORE, WEIGHTS, ModelDirectory, kind_of
 from nmt.reporting import Reporter, counted
 from nmt.training import checkpoint
 
@@ -120,15 +119,12 @@ class Origin:
         """Of a model directory, or a checkpoint folder. Raises UsageError where it is missing or damaged."""
         directory = ModelDirectory.containing(path)
         config = directory.read_config()
-        trained_as = PRESETS.get(config.get("preset", ""))
-        try:
-            preset = fine_tuning(
-                ModelConfig.model_validate(config["model"]),
-                TrainingConfig.model_validate(config["training"]),
-                trained_as.micro_batch_tokens if trained_as else MICRO_BATCH,
-            )
-        except (KeyError, ValidationError) as error:
-            raise UsageError(f"{directory.config_path}: is damaged ({type(error).__name__})") from None
+        trained_as = PRESETS.get(config["preset"])
+        preset = fine_tuning(
+            ModelConfig.model_validate(config["model"]),
+            TrainingConfig.model_validate(config["training"]),
+            trained_as.micro_batch_tokens if trained_as else MICRO_BATCH,
+        )
         return cls(directory, path / WEIGHTS, config, preset)
 
     def refuse_other(self, corpus: Corpus, model: ModelConfig, config: TrainingConfig) -> None:
@@ -186,7 +182,7 @@ class Settler:
             identity["data"] |= describe(self.corpus, prepared)
             _clear(self.directory)  # of the old run, or of one that was stopped before it had begun
             if origin:
-                self._borrow(origin, weights, before)
+                self._borrow(origin, weights, before, kind_of(self.languages, model, vocabulary.sha256))
             self._begin(identity, vocabulary, name, request.command)
         return Settings(
             preset,
@@ -225,9 +221,9 @@ class Settler:
         )
         return vocabulary
 
-    def _borrow(self, origin: Origin, weights: dict[str, torch.Tensor], before: Text | None) -> None:
+    def _borrow(self, origin: Origin, weights: dict[str, torch.Tensor], before: Text | None, kind: str) -> None:
         """Take over the origin's weights and held-out text too, so that the directory is whole from the beginning."""
-        checkpoint.save_weights(self.directory.weights_path, weights, origin.directory.kind())  # which is the same
+        checkpoint.save_weights(self.directory.weights_path, weights, kind)
         if before:
             self.directory.write_heldout(BEFORE, self.languages, list(zip(*before, strict=True)))
         self.reporter.say(f"from {origin.directory.path}: its vocabulary and weights, a fresh optimiser")

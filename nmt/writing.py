@@ -9,26 +9,7 @@ from collections.abc import Iterable
 from itertools import islice
 
 # Chinese, Japanese, Thai, Lao, Khmer, Burmese and Tibetan, by their codes of two letters and of three.
-UNSPACED = {
-    "zh",
-    "zho",
-    "chi",
-    "cmn",
-    "yue",
-    "wuu",
-    "ja",
-    "jpn",
-    "th",
-    "tha",
-    "lo",
-    "lao",
-    "km",
-    "khm",
-    "my",
-    "mya",
-    "bur",
-}
-UNSPACED |= {"bo", "bod", "tib"}
+UNSPACED = set("zh zho chi cmn yue wuu ja jpn th tha lo lao km khm my mya bur bo bod tib".split())  # noqa: SIM905
 ENOUGH = 1_000  # lines, to tell a text's script
 
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")

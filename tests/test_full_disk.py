@@ -134,10 +134,10 @@ def fail_at(monkeypatch: pytest.MonkeyPatch, update: int) -> None:
     """Let the weights to use not be written after this update, whose checkpoint is safe."""
     write = session.write_average
 
-    def failing(directory: ModelDirectory, progress: Any, config: Any) -> None:
+    def failing(directory: ModelDirectory, progress: Any, config: Any, kind: str) -> None:
         if progress.update == update:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory.weights_path))
-        write(directory, progress, config)
+        write(directory, progress, config, kind)
 
     monkeypatch.setattr(session, "write_average", failing)
 

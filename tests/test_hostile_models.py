@@ -38,6 +38,14 @@ def trained(corpus: Path) -> Path:
     return model
 
 
+@pytest.fixture(scope="module")
+def straight(trained: Path, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two updates further."""
+    model = Path(shutil.copytree(trained, tmp_path_factory.mktemp("straight") / "model"))
+    assert train(model, corpus, "--steps", "26").exit_code == 0
+    return model
+
+
 @pytest.fixture
 def model(trained: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(trained, tmp_path / "model"))
@@ -68,6 +76,8 @@ GARBAGE: list[tuple[str, Change]] = [
     *((f"without {key}", lambda it, key=key: it.pop(key)) for key in ("source", "target", "data", "model", "training")),
     ("data a list", lambda it: it.update(data=[1])),
     ("training a number", lambda it: it.update(training=3)),
+    ("an origin without weights", lambda it: it.update({"from": {}})),
+    ("versions a number", lambda it: it.update(versions=1)),
     ("preset a list", lambda it: it.update(preset=["tiny"])),
     ("lines as text", lambda it: it["data"]["lines"].update(test="3")),
     ("a count below 0", lambda it: it["data"]["lines"].update(test=-1)),
@@ -123,8 +133,9 @@ def test_weights_are_those_that_were_written(model: Path, corpus: Path) -> None:
     file = model / "model.safetensors"
     sound, weights = file.read_bytes(), load_file(file)
 
-    def saved(**changes: torch.Tensor) -> bytes:
-        save_file(weights | changes, file)  # as another program does, without a digest
+    def saved(name: str = "", tensor: torch.Tensor | None = None, told: str = "") -> bytes:
+        changed = weights if tensor is None else weights | {name: tensor}
+        save_file(changed, file, {"nmt": told} if told else None)  # as another program does, without a digest
         return file.read_bytes()
 
     name, tensor = next(iter(weights.items()))
@@ -134,9 +145,10 @@ def test_weights_are_those_that_were_written(model: Path, corpus: Path) -> None:
     flipped[-1] ^= 0x40
     for content, reason in (
         (bytes(flipped), "it is not what was written"),
-        (saved(**{name: nan}), "no fp32 number"),
-        (saved(**{name: tensor.int()}), "no fp32 number"),
-        (saved(**{name: tensor[:-1].clone()}), "does not fit"),
+        (saved(name, nan), "no fp32 number"),
+        (saved(name, tensor.int()), "no fp32 number"),
+        (saved(name, tensor[:-1].clone()), "does not fit"),
+        (saved(told="[]"), "not a weights file"),
         ((10 * 2**30).to_bytes(8, "little") + sound[8:], "not a weights file"),
         ((2**64 - 1).to_bytes(8, "little") + sound[8:], "not a weights file"),
     ):
@@ -164,7 +176,7 @@ def test_held_out_text_is_the_text_that_was_held_out(model: Path, corpus: Path) 
     source, target = left.read_bytes(), right.read_bytes()
     left.write_bytes(target), right.write_bytes(source)
     assert "not the text" in refusals(model, corpus, "score")[0]
-    left.write_bytes(gzip.compress(b"\n" * 100_000_000, 1)), right.write_bytes(target)
+    left.write_bytes(gzip.compress(b"\n" * 1_000_000, 1)), right.write_bytes(target)
     assert "holds more lines instead of 3" in refusals(model, corpus, "score")[0]
     left.write_bytes(source)
     assert call("score", "-m", model).exit_code == 0
@@ -172,7 +184,7 @@ def test_held_out_text_is_the_text_that_was_held_out(model: Path, corpus: Path) 
 
 @pytest.mark.parametrize("state", ["shape", "type", "names", "missing", "settings"])
 def test_moments_of_another_shape_never_reach_the_optimiser(
-    state: str, model: Path, corpus: Path, trained: Path
+    state: str, model: Path, corpus: Path, straight: Path
 ) -> None:
     """PyTorch would write beyond their end. The checkpoint before serves; settings in the file change nothing."""
     path = model / "checkpoints" / "step-000024" / "optimizer.pt"
@@ -192,9 +204,6 @@ def test_moments_of_another_shape_never_reach_the_optimiser(
     done = train(model, corpus, "--steps", "26")
     assert done.exit_code == 0, done.stderr
     assert ("going on from the checkpoint before it" in done.stderr) == (state != "settings")
-    straight = model.with_name("straight")
-    shutil.copytree(trained, straight)
-    assert train(straight, corpus, "--steps", "26").exit_code == 0
     assert outcome(model)[:2] == outcome(straight)[:2]
 
 
@@ -235,23 +244,42 @@ def test_odd_lines_of_the_log_end_no_run(line: str, model: Path, corpus: Path, t
     assert outcome(model) == outcome(trained)
 
 
-def test_a_run_that_lost_its_config_is_not_begun_anew(model: Path, corpus: Path) -> None:
+@pytest.mark.parametrize("damage", ["missing", "damaged"])
+def test_a_run_that_lost_its_config_is_not_begun_anew(damage: str, model: Path, corpus: Path) -> None:
     """Its checkpoints are all that is left of days of work: they stay until they are discarded in so many words."""
-    (model / "config.json").unlink()
+    if damage == "missing":
+        (model / "config.json").unlink()
+    else:
+        rewrite(model / "config.json", lambda it: it.update(data=3))
     before = sorted(model.rglob("*"))
     assert "--restart" in refusals(model, corpus, "resume")[0]
     assert sorted(model.rglob("*")) == before
     assert train(model, corpus, "--restart").exit_code == 0
 
 
+def test_a_checkpoint_that_rots_ends_no_run(model: Path, corpus: Path) -> None:
+    """One of those that are averaged: the weights to use are then the mean of fewer, and training goes on."""
+    file = model / "checkpoints" / "step-000016" / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    done = train(model, corpus, "--steps", "26", "--average", "3")
+    assert done.exit_code == 0, done.stderr
+    newest = [model / "checkpoints" / f"step-0000{update}" for update in (26, 24)]
+    expected, count = checkpoint.average(newest)
+    assert count == 2
+    found = checkpoint.load_weights(model / "model.safetensors")
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
 def test_nothing_outside_is_written(model: Path, corpus: Path, tmp_path: Path) -> None:
-    """A link in the place of the lock or of the log leads nowhere."""
+    """A link in the place of the lock leads nowhere, nor does one in the place of the log."""
     outside = tmp_path / "outside"
     outside.write_text("mine\n")
-    for name in (".lock", "metrics.jsonl"):
+    for name, code in ((".lock", 2), ("metrics.jsonl", 0)):
         (model / name).unlink(missing_ok=True)
         (model / name).symlink_to(outside)
-        train(model, corpus, "--steps", "26")
+        assert train(model, corpus, "--steps", "26").exit_code == code
         assert outside.read_text() == "mine\n"
         (model / name).unlink()
 
@@ -280,8 +308,9 @@ def test_an_export_is_what_was_exported(model: Path, corpus: Path) -> None:
 
 
 def test_as_a_process_too(model: Path) -> None:
-    """What a stranger's directory says of itself reaches no terminal raw, and ends no process otherwise than with 2."""
-    rewrite(model / "config.json", lambda it: it.update(format="\x1b]0;mine\x07"))
+    """What a stranger's directory is called reaches no terminal raw, and ends no process otherwise than with 2."""
+    model = model.rename(model.with_name("\x1b]0;mine\x07"))
+    (model / "config.json").write_text("[]")
     done = run_nmt("translate", "-m", model, stdin=b"Hello.\n")
     assert (done.returncode, done.stdout, b"\x1b" in done.stderr, b"Traceback" in done.stderr) == (2, b"", False, False)
 

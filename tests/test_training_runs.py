@@ -402,7 +402,7 @@ def test_a_resumed_run_tells_its_end_and_goes_on_with_its_clock(finished: Path, 
 @pytest.mark.slow
 def test_signals_to_a_real_run(corpus: Path, tmp_path: Path) -> None:
     """A process stopped by Ctrl-C, by SIGTERM, by a terminal that is closed and by kill -9 in turn ends as one that never
-    was, log and all. What its caller has ignored, as nohup does, stops it not.
+    was, log and all. What its caller has ignored, as nohup does, does not stop it.
     """
     config = recipe(tmp_path, steps=400, validate_every=50)
 
@@ -424,16 +424,21 @@ def test_signals_to_a_real_run(corpus: Path, tmp_path: Path) -> None:
     nohup = ["env", "--ignore-signal=INT,HUP", sys.executable]
     for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGKILL, -9)):
         python = nohup if number in (signal.SIGTERM, signal.SIGKILL) else [sys.executable]
-        with subprocess.Popen([*python, "-m", "nmt", *command("model")], stderr=subprocess.PIPE) as process:
+        terminal, stderr = pty.openpty() if number == signal.SIGHUP else (-1, subprocess.PIPE)
+        with subprocess.Popen([*python, "-m", "nmt", *command("model")], stderr=stderr) as process:
             while not (log.exists() and f'"step": {last + 40},' in log.read_text()):
                 assert process.poll() is None
                 time.sleep(0.005)
+            if number == signal.SIGHUP:  # nothing can be said any more
+                os.close(stderr)
+                os.close(terminal)
             if python is nohup:
                 process.send_signal(signal.SIGINT)
                 process.send_signal(signal.SIGHUP)
                 time.sleep(0.1)
             process.send_signal(number)
             _, errors = process.communicate(timeout=60)
+        errors = errors or b""
         assert process.returncode == code, errors
         assert b"Traceback" not in errors
         last = 20 * (max(event["step"] for event in events(tmp_path / "model")) // 20)

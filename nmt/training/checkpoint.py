@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +17,6 @@ from typing import Annotated
 import torch
 from pydantic import ConfigDict, Field, TypeAdapter
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
 from safetensors.torch import save as serialize
 from torch import Tensor
 
@@ -153,7 +153,7 @@ def _checked(state: dict[int, dict[str, Tensor]], optimizer: torch.optim.Optimiz
     if {number: tuple(one[name].shape for name in names) for number, one in state.items()} != sizes:
         raise ValueError("the moments are of another model")
     if any(one[name].dtype != torch.float32 or len(one) != len(names) for one in state.values() for name in names):
-        raise ValueError("the moments are no fp32")
+        raise ValueError("the moments are not Adam's, or not in fp32")
     return state
 
 
@@ -171,18 +171,20 @@ def load_weights(path: Path, made_for: str = "") -> dict[str, Tensor]:
     where the kind is given.
     """
     try:
+        # All from one opening: while the model trains, the next one may find another file.
         with safe_open(path, "pt") as file:
             told = parse_json((file.metadata() or {}).get("nmt", "{}"))
-        weights = dict(load_file(path))
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         if not all(tensor.dtype == torch.float32 and bool(tensor.isfinite().all()) for tensor in weights.values()):
             raise ValueError("it holds what is no fp32 number")
-        if told and told[CONTENT] != _digest(weights):
+        written, kind = told.get(CONTENT), told.get(MADE_FOR)
+        if written and written != _digest(weights):
             raise ValueError("it is not what was written")
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file") from None
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{path}: not a weights file, or damaged ({error}); restore it from a copy") from None
-    if made_for and (told.get(MADE_FOR) or made_for) != made_for:
+    if made_for and kind and kind != made_for:
         raise UsageError(
             f"{path}: made for a model of other languages, vocabulary or architecture; restore the model's own"
         )
@@ -197,22 +199,21 @@ def _digest(weights: dict[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def has_weights(path: Path) -> bool:
-    """Whether the checkpoint is there and its weights are whole, so far as the file's header and length tell."""
-    try:
-        with safe_open(path / WEIGHTS, "pt"):
-            return True
-    except (SafetensorError, OSError):
-        return False
-
-
-def average(paths: list[Path]) -> dict[str, Tensor]:
-    """The mean of the checkpoints' weights (paper, section 6.1), summed in fp64."""
+def average(paths: Iterable[Path], made_for: str = "") -> tuple[dict[str, Tensor], int]:
+    """The mean of these checkpoints' weights (paper, section 6.1), summed in fp64, and of how many it is: up to the first that
+    is gone, damaged, or another model's.
+    """
     total: dict[str, Tensor] = {}
+    count = 0
     for path in paths:
-        for name, tensor in load_weights(path / WEIGHTS).items():
+        try:
+            weights = load_weights(path / WEIGHTS, made_for)
+        except UsageError:
+            break
+        count += 1
+        for name, tensor in weights.items():
             total[name] = total[name] + tensor.double() if name in total else tensor.double()
-    return {name: (tensor / len(paths)).float() for name, tensor in total.items()}
+    return {name: (tensor / count).float() for name, tensor in total.items()}, count
 
 
 def averaged(progress: Progress, count: int, ending: int | None = None) -> list[int]:

@@ -23,7 +23,7 @@ from nmt.data.vocabulary import Vocabulary
 from nmt.errors import UsageError
 from nmt.ids import EOS, FIRST_PIECE
 from nmt.lines import parse_json
-from nmt.model_directory import ModelDirectory
+from nmt.model_directory import ModelDirectory, check
 from nmt.translation.hypothesis import Batch, Hypothesis, SearchOptions, length_penalty
 
 # Times the beam are the hypotheses that end before a search does. On Multi30k's 1,000 test lines the best translation is
@@ -175,6 +175,10 @@ def library() -> Any:
         raise UsageError(
             "CTranslate2 is not installed; `pip install -e '.[fast]'` installs it, as does `pip install ctranslate2`"
         ) from None
+    except ImportError as error:
+        raise UsageError(
+            f"CTranslate2 is installed, but cannot be loaded: {error}; --engine torch does without it"
+        ) from None
     return ctranslate2
 
 
@@ -190,7 +194,7 @@ def stamp(directory: ModelDirectory) -> list[int] | None:
     """Size and time of the weights to use, which spare every start their hash; None where only an export was shipped."""
     if not os.path.lexists(directory.weights_path):
         return None
-    directory.check(directory.weights_path)
+    check(directory.weights_path)
     found = directory.weights_path.stat()
     return [found.st_size, found.st_mtime_ns]
 
@@ -216,7 +220,7 @@ def load(path: Path, vocabulary: Vocabulary, device: str, precision: str) -> CTr
         raise UsageError(f"{directory.ctranslate2}: the model is not exported; {again} first")
     try:
         for file in (config, *config.parent.iterdir()):
-            directory.check(file)
+            check(file)
         made_from = parse_json(config.read_bytes())[MADE_FROM]
         weights, exported = made_from["weights"], made_from["precision"]
         made_for_others = made_from["vocabulary"] != vocabulary.sha256 or (
@@ -228,7 +232,7 @@ def load(path: Path, vocabulary: Vocabulary, device: str, precision: str) -> CTr
     if made_for_others:
         raise UsageError(f"{directory.ctranslate2}: exported from other weights than the model has now; {again} again")
     if damaged:
-        raise UsageError(f"{directory.ctranslate2}: damaged: it is not what was exported; {again} again")
+        raise UsageError(f"{directory.ctranslate2}: not what was exported; {again} again, or copy it anew")
     if precision not in ("auto", exported):
         raise UsageError(f"--precision {precision}: the model is exported in {exported}; leave the option out")
     return CTranslate2Engine(directory.ctranslate2, vocabulary, _find_device(device))

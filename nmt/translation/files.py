@@ -142,9 +142,7 @@ def _put(out: IO[bytes], parts: Iterable[Part], count: int | None = None, file: 
 def _refuse_change(file: str, count: int, number: int) -> None:
     """Raises NmtError where a file's lines were not as many when they were translated as they had been before."""
     if number != count:
-        raise NmtError(
-            f"{file}: {counted(count, 'line')} were read but {number:,} translated; the file changed meanwhile"
-        )
+        raise NmtError(f"{file}: {count:,} lines were read but {number:,} translated; the file changed meanwhile")
 
 
 @contextmanager

@@ -117,9 +117,9 @@ def writable(output: Path) -> Iterator[None]:
     """Raises UsageError for an OSError of what is opened at or beside the output, and NmtError where the disk is full."""
     try:
         yield
-    except FileNotFoundError:
-        raise UsageError(f"--output {output}: there is no folder {output.parent}; make it first") from None
     except OSError as error:
+        if not output.parent.is_dir():
+            raise UsageError(f"--output {output}: there is no folder {output.parent}; make it first") from None
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
             raise NmtError(f"--output {output}: {error.strerror}") from None
         raise UsageError(f"--output {output}: {error.strerror}; name a file that can be written") from None

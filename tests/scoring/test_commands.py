@@ -4,7 +4,6 @@ import gzip
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from itertools import count, islice
@@ -387,12 +386,3 @@ def test_a_sentence_is_one_line_of_json(tmp_path: Path) -> None:
     [path] = write(tmp_path, ref="one\u2028two\nthree\x85four\x0bfive\n")
     lines = call("score", path, "-r", path, "--sentences").stdout_bytes.decode().splitlines()
     assert [json.loads(line)["hypothesis"] for line in lines] == ["one\u2028two", "three\x85four\x0bfive"]
-
-
-def test_a_damaged_config_is_named(overfitted: Path, tmp_path: Path) -> None:
-    """Where config.json does not tell of the corpus, bare scoring says so in a sentence."""
-    directory = ModelDirectory(Path(shutil.copytree(overfitted, tmp_path / "model")))
-    config = directory.read_config()
-    for data in (None, {"lines": {"test": 100}}, {"name": "x", "lines": 3, "sha256": {}}):
-        directory.write_config(config | {"data": data})
-        assert "config.json" in refusal(call("score", "-m", directory.path))

@@ -51,7 +51,7 @@ def test_shared_matrix_is_stored_once_and_shared_after_loading(tmp_path: Path) -
 def test_average_of_equal_checkpoints_is_that_checkpoint(tmp_path: Path, count: int) -> None:
     model, optimizer = trained()
     paths = [checkpoint.save(tmp_path, model, optimizer, Progress(update)) for update in range(count)]
-    for name, tensor in checkpoint.average(paths).items():
+    for name, tensor in checkpoint.average(paths)[0].items():
         assert torch.equal(tensor, model.state_dict()[name])
 
 
@@ -62,7 +62,13 @@ def test_average_is_the_mean(tmp_path: Path) -> None:
         path.mkdir()
         checkpoint.save_weights(path / WEIGHTS, {"w": torch.full((3,), value)})
         paths.append(path)
-    assert checkpoint.average(paths)["w"].tolist() == [3.0, 3.0, 3.0]
+    mean, count = checkpoint.average(paths)
+    assert (mean["w"].tolist(), count) == ([3.0, 3.0, 3.0], 3)
+    content = bytearray((paths[2] / WEIGHTS).read_bytes())
+    content[-1] ^= 1
+    (paths[2] / WEIGHTS).write_bytes(content)
+    assert checkpoint.average(paths)[1] == 2
+    assert checkpoint.average(paths[::-1]) == ({}, 0)
 
 
 def test_newest_two_and_best_keep_their_state_and_averaged_ones_their_weights(tmp_path: Path) -> None:

@@ -51,6 +51,10 @@ def faults_reported() -> Iterator[None]:
     if interrupted is signal.SIG_DFL:  # see __main__.py; a command has something to tidy up
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
+        try:
+            os.getcwd()
+        except FileNotFoundError:
+            raise UsageError("the current directory is no longer there; cd to one that is") from None
         yield
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -195,7 +199,13 @@ def translate(
         write = output_format(form, n_best, details)
         if details and engine == "ctranslate2":
             raise UsageError("--details: CTranslate2 does not tell them; use --engine torch")
-        asked = model, device or "auto", precision or "auto", batch_tokens, engine
+        asked = (
+            model,
+            "auto" if device is None else device,
+            "auto" if precision is None else precision,
+            batch_tokens,
+            engine,
+        )
         job = *asked, loading.changed(model), options, no_split, form, n_best
         load = partial(loading.load_translator, *asked)
         files.translate(load, file, output, options, not no_split, write, job, reporter)

@@ -185,11 +185,11 @@ def _override(base: Config, table: str, values: dict[str, Any], flags: dict[str,
 
 def _read_toml(path: Path) -> dict[str, dict[str, Any]]:
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise UsageError(f"--config {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: not TOML: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: not TOML in UTF-8: {error}") from None
     for table, content in tables.items():
         if table not in ("model", "training"):
             raise UsageError(f"{path}: [{table}] is no table of nmt; there are [model] and [training]")

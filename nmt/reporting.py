@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from nmt.errors import NmtError, UsageError
+from nmt.lines import clean
 
 
 class Reporter:
@@ -58,8 +59,8 @@ class Reporter:
     def _print(self, text: str) -> None:
         if sys.stderr is None or self.muted:
             return
-        try:
-            self.console.print(text, markup=False)
+        try:  # names of files and of corpora are not ours, and a terminal obeys control characters
+            self.console.print("\n".join(map(clean, text.split("\n"))), markup=False)
         except BrokenPipeError:  # somebody who read along has seen enough
             raise
         except OSError:  # a log on a full disk is no reason to stop

@@ -219,7 +219,7 @@ class _Run:
         sooner = "--patience 3 stops after 3 validations without a better BLEU" if validator else "fewer --steps may do"
         if passes > OFTEN and not config.patience:
             self.reporter.warn(f"that is {passes:,} times through the corpus; {sooner}")
-        if config.patience and not validator:
+        if config.patience and not validator and not self.settings.origin:
             self.reporter.warn("--patience has no effect: there is no validation text, and so no BLEU")
         if progress.update:
             last = "" if progress.last_loss is None else f", last loss {progress.last_loss:.3f}"

@@ -59,7 +59,9 @@ class Request:
     def languages(self) -> tuple[str, str]:
         """Source and target: those that were asked for, else those of the model to go on from. Raises UsageError."""
         usual = ModelDirectory.containing(self.origin).languages() if self.origin else ("en", "de")
-        source, target = (asked or other for asked, other in zip(self.asked_languages, usual, strict=True))
+        source, target = (
+            other if asked is None else asked for asked, other in zip(self.asked_languages, usual, strict=True)
+        )
         for option, language in (("--source", source), ("--target", target)):
             if not LANGUAGE.fullmatch(language):
                 raise UsageError(f"{option} {language}: no language's code; write one such as en, pt-BR or zh_Hans")
@@ -87,13 +89,13 @@ def check(request: Request) -> tuple[dict[str, Preset], TrainingConfig]:
     The origin's recipe, else the preset that is named, else the corpus's own, else those that its size decides between.
     Raises UsageError for settings that none of them can have, before any data is read.
     """
-    if request.origin and request.preset:
+    if request.origin and request.preset is not None:
         raise UsageError("--preset and --from exclude each other: a model that was trained has its own settings")
     if request.origin:
         candidates = {"fine-tuning": Origin.read(request.origin).preset}
     else:
-        own = request.preset or {"wmt14": "base", "demo": "demo"}.get(request.data)
-        candidates = {name: find_preset(name) for name in ([own] if own else ["tiny", "small", "base"])}
+        own = {"wmt14": "base", "demo": "demo"}.get(request.data) if request.preset is None else request.preset
+        candidates = {name: find_preset(name) for name in (["tiny", "small", "base"] if own is None else [own])}
     faults = []
     for preset in candidates.values():
         try:

@@ -106,6 +106,8 @@ def test_wrong_usage_exits_with_2(arguments: list[str]) -> None:
         (["train", "--data", "nowhere"], "nowhere"),
         (["train", "--preset", "huge"], "there is no preset 'huge'"),
         (["train", "--config", "none.toml"], "none.toml"),
+        (["train", "--preset", ""], "there is no preset ''"),
+        (["train", "--data", "demo", "--source", ""], "--source "),
         (["train", "--data", "demo", "--source", "fr"], "--source fr"),
         (["train", "--data", "demo", "--device", "tpu"], "device"),
         (["translate", "none.txt"], "none.txt"),
@@ -142,6 +144,23 @@ def test_a_mistake_gets_one_sentence(
     """A user's mistake exits with 2 and one sentence on stderr that names the option, file or folder at fault."""
     monkeypatch.chdir(tmp_path)
     assert named in refusal(call(*arguments, stdin=b"Hello.\n"))
+
+
+@pytest.mark.parametrize("name", ["train.en", "train.tsv"])
+def test_a_pipe_is_no_corpus(name: str, tmp_path: Path) -> None:
+    """Text is read several times: nothing waits for what a pipe will never say again."""
+    (tmp_path / "train.de").write_text("Hallo.\n")
+    os.mkfifo(tmp_path / name)
+    data = tmp_path if name == "train.en" else tmp_path / name
+    assert f"{name}: a pipe or a device" in refusal(call("train", "--data", data, "-m", tmp_path / "model"))
+
+
+def test_a_folder_that_is_gone_is_told_of(tmp_path: Path, overfitted: Path) -> None:
+    """The one that the command runs in."""
+    script = f"cd {shlex.quote(str(tmp_path))} && rmdir {shlex.quote(str(tmp_path))} && echo Hi. | "
+    command = shlex.join([sys.executable, "-P", "-m", "nmt", "translate", "-m", str(overfitted)])
+    done = subprocess.run(["bash", "-c", script + command], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (2, b"nmt: the current directory is no longer there; cd to one that is\n")
 
 
 @pytest.mark.parametrize(

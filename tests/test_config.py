@@ -89,6 +89,8 @@ def test_a_setting_in_the_wrong_table_is_unknown(tmp_path: Path) -> None:
         ("model = 3\n", "write [model]"),
         ("[[training]]\nsteps = 3\n", "write [training]"),
         ("[model\nlayers = 6\n", "not TOML"),
+        ("[training]\nsteps = " + "9" * 5_000 + "\n", "not TOML"),
+        ("a = " + "[" * 50_000, "not TOML"),
         ("[model]\nlayers = 6\nlayers = 7\n", "not TOML"),
     ],
 )
@@ -97,6 +99,12 @@ def test_broken_files_are_named(tmp_path: Path, toml: str, said: str) -> None:
     message = complaint(tmp_path, toml)
     assert said in message
     assert "settings.toml" in message
+
+
+def test_a_byte_order_mark_is_no_setting(tmp_path: Path) -> None:
+    """What Windows begins a file with."""
+    (tmp_path / "mine.toml").write_bytes(b"\xef\xbb\xbf[training]\nsteps = 3\n")
+    assert settle(PRESETS["tiny"], tmp_path / "mine.toml", {})[1].steps == 3
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:

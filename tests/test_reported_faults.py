@@ -135,9 +135,9 @@ def test_a_run_accounts_for_every_pair_and_tells_what_it_does(by_heart: tuple[Pa
     [
         (b"a b\nc d\ne f\n", b"A B\nC D\n", 900, "train.en has 3 lines but .*train.de has 2: line 3 "),
         (b"ok\ncaf\xe9 au lait\n", b"ok\nok\n", 900, "train.en, line 2: not UTF-8"),
-        (b"", b"", 900, "the corpus holds no text"),
+        (b"", b"", 900, "--data .*: holds no text"),
         (b"word " * 2_000, b"Wort " * 2_000, 900, "no training pair is left .*: 1 over 256 pieces"),
-        (b"the cat sat\n", b"die Katze sass\n", 300, "--vocab-size 300: too small .* needs 3[5-9]. pieces"),
+        (b"the cat sat\n", b"die Katze sass\n", 300, "a vocabulary of 300 is too small .* needs 3[5-9]. pieces"),
     ],
     ids=["uneven", "Latin-1", "empty", "one long line", "more letters than pieces"],
 )

@@ -122,7 +122,7 @@ def _find(data: str, source: str, target: str) -> tuple[str, dict[str, Reader]]:
 
 def _read_folder(folder: Path, source: str, target: str) -> dict[str, Reader]:
     """The readers of a folder's text files and tables; none where it holds neither."""
-    texts, tables = text_files(folder), table_files(folder)
+    texts, tables = text_files(folder, (source, target)), table_files(folder)
     for split, table in tables.items():
         if split in texts:
             other = next(iter(texts[split].values()))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from itertools import zip_longest
 from pathlib import Path
 
-from nmt.data.splits import SPLIT_OF, Pair, Reader
+from nmt.data.splits import SPLIT_OF, Pair, Reader, refuse_pipes
 from nmt.errors import UsageError
 from nmt.lines import read_lines
 from nmt.reporting import counted
@@ -13,12 +13,15 @@ from nmt.reporting import counted
 LANGUAGE = re.compile(r"(?!(?:tsv|csv|txt)$)[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")  # en, pt-BR, zh_Hans
 
 
-def text_files(folder: Path) -> dict[str, dict[str, Path]]:
-    """The files named as a split's side: split -> language -> path. Raises UsageError where one is there twice."""
+def text_files(folder: Path, asked: tuple[str, str]) -> dict[str, dict[str, Path]]:
+    """The files named as a split's side, by a language's code or as it is `asked` for: split -> language -> path.
+
+    Raises UsageError where one is there twice.
+    """
     files: dict[str, dict[str, Path]] = {}
     for path in sorted(folder.iterdir()):
         stem, _, language = path.name.removesuffix(".gz").partition(".")
-        if stem in SPLIT_OF and LANGUAGE.fullmatch(language):
+        if stem in SPLIT_OF and (LANGUAGE.fullmatch(language) or language in asked):
             sides = files.setdefault(SPLIT_OF[stem], {})
             if other := sides.get(language):
                 raise UsageError(f"{folder}: {other.name} and {path.name} are the same side twice; remove one")
@@ -30,6 +33,8 @@ def read_sides(folder: Path, sides: dict[str, Path], source: str, target: str) -
     """The reader of one split's files, or None where neither language is among them."""
     left, right = sides.get(source), sides.get(target)
     if left and right:
+        for path in (left, right):
+            refuse_pipes(path)
         return Reader(_side_by_side(left, right), (left, right), "lines")
     if alone := left or right:
         raise UsageError(f"{folder}: {alone.name} has no counterpart in the other language")

@@ -20,6 +20,7 @@ from nmt.data.prepared import PreparedPairs, write_pairs
 from nmt.data.splits import Pair
 from nmt.data.vocabulary import Vocabulary, learn
 from nmt.data.workers import cores
+from nmt.errors import UsageError
 from nmt.reporting import counted
 
 TOKENIZER = "tokenizer.model"
@@ -66,7 +67,10 @@ def learn_vocabulary(corpus: Corpus, config: TrainingConfig, cache: Cache) -> Vo
     entry = cache.get(f"vocabulary-{key}")
     if entry is None:
         kept = corpus.clean(config).kept
-        learned = learn(corpus.usable(config), kept, config.vocab_size, config.seed)
+        try:
+            learned = learn(corpus.usable(config), kept, config.vocab_size, config.seed)
+        except UsageError as error:
+            raise UsageError(f"--data {corpus.name}: {error}") from None
 
         def fill(folder: Path) -> dict[str, Any]:
             learned.save(folder / TOKENIZER)

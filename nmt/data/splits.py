@@ -47,6 +47,12 @@ def fingerprint(pairs: Iterable[Pair], note: Callable[[str, str, bytes], None] |
     return count, digest.hexdigest()
 
 
+def refuse_pipes(path: Path) -> None:
+    """Raises UsageError for a pipe or a device: text is read several times, and to its end."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise UsageError(f"{path}: a pipe or a device, but the text is read several times; write it to a file")
+
+
 def hash_files(paths: list[Path]) -> list[str]:
     """SHA-256 of the bytes of each file, several at a time. Raises UsageError for one that cannot be read.
 

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from nmt.data.splits import SPLIT_OF, Pair, Reader
+from nmt.data.splits import SPLIT_OF, Pair, Reader, refuse_pipes
 from nmt.errors import UsageError
 from nmt.lines import parse_json, read_lines
+from nmt.reporting import counted
 
 FORMATS = (".tsv", ".jsonl")
 CODE = re.compile(r"[a-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")  # a language in a header: en, pt-BR, zh_Hans
@@ -38,6 +39,7 @@ def table_files(folder: Path) -> dict[str, Path]:
 
 def read_table(path: Path, source: str, target: str) -> Reader:
     """The reader of a .tsv or .jsonl file. Raises UsageError where its first line does not hold the two languages."""
+    refuse_pipes(path)
     read = (_read_tsv if format_of(path) == ".tsv" else _read_jsonl)(path, source, target)
     next(read(), None)
     return Reader(read, (path,), format_of(path) or "")
@@ -49,6 +51,10 @@ def _read_tsv(path: Path, source: str, target: str) -> Callable[[], Iterator[Pai
         columns, left, right = 2, 0, 1  # without a header: source, target
         for number, line in lines:
             cells = line.split("\t")
+            if number == 1 and {cell.lower() for cell in cells} == {source.lower(), target.lower()}:
+                cells = [
+                    source if cell.lower() == source.lower() else target for cell in cells
+                ]  # EN, or as it is asked for
             if number == 1 and len(cells) > 1 and len(set(cells)) == len(cells) and all(map(CODE.fullmatch, cells)):
                 if missing := [language for language in (source, target) if language not in cells]:
                     raise UsageError(
@@ -59,7 +65,7 @@ def _read_tsv(path: Path, source: str, target: str) -> Callable[[], Iterator[Pai
                 continue
             if len(cells) != columns:
                 raise UsageError(
-                    f"{path}, line {number}: {len(cells)} columns instead of {columns}; "
+                    f"{path}, line {number}: {counted(len(cells), 'column')} instead of {columns}; "
                     "one tab, and no more, stands between two columns"
                 )
             yield cells[left], cells[right]

@@ -102,11 +102,11 @@ def learn(pairs: Iterable[tuple[str, str]], count: int, size: int, seed: int) ->
     except RuntimeError as error:
         if "required_chars" in str(error):
             raise UsageError(
-                f"--vocab-size {size}: too small for the corpus's alphabet, "
-                f"which with bytes and reserved ids {_needed(str(error))}; ask for more"
+                f"a vocabulary of {size:,} is too small for its alphabet, which with bytes and reserved ids "
+                f"{_needed(str(error))}; ask for more with --vocab-size"
             ) from None
         if "sentences_.empty()" in str(error):
-            raise UsageError("the corpus holds no text to learn a vocabulary from") from None
+            raise UsageError("holds no text to learn a vocabulary from") from None
         raise
     return Vocabulary(model.getvalue())
 

@@ -92,7 +92,7 @@ def score_model(
     source, reference = test
     languages = directory.languages()
     title = f"{directory.data()['name']} test, {'-'.join(languages)}"
-    translator = load_translator(model, device or "auto")
+    translator = load_translator(model, "auto" if device is None else device)
     reporter.say(f"translating {counted(len(source), 'test line')}, {' to '.join(languages)}")
     evaluation = Evaluation([(str(model), translator.translate(source))], [("the test set", reference)], source)
     return _output(evaluation, title, languages[1], options)
@@ -136,7 +136,7 @@ def force_decode(
     hypothesis, lines = _read(hypotheses[0])
     Evaluation([(hypothesis, lines)], [(str(source), sources)])  # raises where they do not line up
     pairs = list(zip(sources, lines, strict=True))
-    engine = load_torch_engine(model, device or "auto", "auto")
+    engine = load_torch_engine(model, "auto" if device is None else device, "auto")
     vocabulary = ModelDirectory.containing(model).read_vocabulary()
     log_probability, tokens = 0.0, 0
     for number, translation in enumerate(likelihood.force_decode(engine, vocabulary, pairs), 1):

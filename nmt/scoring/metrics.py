@@ -99,7 +99,7 @@ def _resampled(evaluation: Evaluation, references: list[Sequence[str]], metric: 
 
     # sacreBLEU takes 0 for no seed, but not in its signature, and fails without a word of explanation for others.
     seed = os.environ.get("SACREBLEU_SEED", "12345")
-    if not (seed.isascii() and seed.isdigit() and int(seed)):
+    if not (seed.isascii() and seed.isdigit() and seed.strip("0") and len(seed) < 20):
         raise UsageError(f"SACREBLEU_SEED={seed}: must be a whole number above 0; unset it for sacreBLEU's own, 12345")
     signatures, results = PairedTest(evaluation.systems, {"": metric}, references, test_type="bs")()
     [(name, signature)] = signatures.items()

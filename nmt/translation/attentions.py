@@ -45,7 +45,7 @@ def attend(path: Path, text: str, device: str | None = None) -> AttentionMaps:
     if needs_no_translation(text):
         raise UsageError(f"'{text}' holds no letter, so that it is not translated; give a sentence")
     _, text, _ = trimmed(text)
-    engine = load_torch_engine(path, device or "auto", "fp32")
+    engine = load_torch_engine(path, "auto" if device is None else device, "fp32")
     directory = ModelDirectory.containing(path)
     vocabulary = directory.read_vocabulary()
     source = vocabulary.encode(text)

@@ -85,9 +85,12 @@ def translate(
                     if number in mine:
                         parts.put(number, work(group, first, progress))
                     first += len(group)
-                if first - 1 != sum(sizes) and rank == 0:
+                changed = parts.text_changed()
+                if (changed or first - 1 != sum(sizes)) and rank == 0:
                     parts.discard()  # of no use: the file that they are of is no more
                 _refuse_change(file, sum(sizes), first - 1)
+                if changed:
+                    raise NmtError(f"{file}: changed while it was translated; the same command begins anew")
             if rank:
                 parts.sign_off()
                 return

@@ -40,9 +40,8 @@ class Parts:
 
     def __init__(self, output: Path, file: Path, job: Sequence[object]) -> None:
         """Of the file's text as it is now; `job` is all else that its translation follows from."""
-        with file.open("rb") as text:
-            digest = hashlib.file_digest(text, "sha256")
-        digest.update(repr(job).encode())
+        self.file, self.digest = file, _digest(file)
+        digest = hashlib.sha256((self.digest + repr(job)).encode())
         run = hashlib.sha256(repr([os.environ.get(name) for name in RUN]).encode())
         self.output = output
         self.folder = output.with_name(f"{output.name}.{digest.hexdigest()[:DIGITS]}.parts")
@@ -53,7 +52,8 @@ class Parts:
                 self._signed(self.rank).unlink()
 
     def __contains__(self, number: int) -> bool:
-        return self._path(number).exists()
+        """Whether the part is there, as it was written."""
+        return self._read(number) is not None
 
     def open(self) -> None:
         """Make the folder. Raises UsageError where that cannot be."""
@@ -61,11 +61,28 @@ class Parts:
             self.folder.mkdir(exist_ok=True)
 
     def put(self, number: int, part: Part) -> None:
-        replace_text(self._path(number), json.dumps(part, ensure_ascii=False))
+        text = json.dumps(part)
+        replace_text(self._path(number), f"{_seal(number, text)}\n{text}")
 
     def get(self, number: int) -> Part:
-        lines, flagged = json.loads(self._path(number).read_text(encoding="utf-8"))
+        """A part that was put. Raises NmtError where it is no more what was written."""
+        text = self._read(number)
+        if text is None:
+            raise NmtError(f"{self._path(number)}: damaged, or gone; the same command makes it anew")
+        lines, flagged = json.loads(text)
         return lines, flagged
+
+    def _read(self, number: int) -> str | None:
+        path = self._path(number)
+        try:
+            seal, _, text = path.read_bytes().decode().partition("\n") if path.is_file() else ("", "", "")
+        except (OSError, UnicodeDecodeError):
+            return None
+        return text if seal == _seal(number, text) else None
+
+    def text_changed(self) -> bool:
+        """Whether the file is another than it was."""
+        return _digest(self.file) != self.digest
 
     def sign_off(self) -> None:
         """This process has made its parts, and touches nothing from here on. Raises UsageError where it cannot say so."""
@@ -110,6 +127,16 @@ class Parts:
 
     def _signed(self, rank: int) -> Path:
         return self.output.with_name(f"{self.signature}{rank}")
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as text:
+        return hashlib.file_digest(text, "sha256").hexdigest()
+
+
+def _seal(number: int, text: str) -> str:
+    """What only this text as this part begins with: a file that a failing disk or a hand has changed is made anew."""
+    return hashlib.sha256(f"{number} {text}".encode()).hexdigest()
 
 
 @contextmanager

@@ -74,7 +74,12 @@ def test_a_header_names_the_columns(tmp_path: Path) -> None:
     assert "no column 'de'; languages found: fr, pt-BR, zh_Hans" in complaint(many, "fr", "de")
 
 
-@pytest.mark.parametrize("line", ["Hi\tHallo", "no\tno", "en\tDie", "en de\tde", "EN\tDE"])
+def test_a_header_in_capitals_is_one_too(tmp_path: Path) -> None:
+    """Taken for text, it would train the other direction."""
+    assert read(write(tmp_path / "capitals.tsv", b"DE\tEN\nHaus\thouse\n")) == [("house", "Haus")]
+
+
+@pytest.mark.parametrize("line", ["Hi\tHallo", "no\tno", "en\tDie", "en de\tde", "EN\tFR"])
 def test_text_is_no_header(tmp_path: Path, line: str) -> None:
     """A first line that is not exactly codes of different languages is the first pair."""
     path = write(tmp_path / "mine.tsv", f"{line}\nx\ty\n".encode())
@@ -119,10 +124,10 @@ def test_one_split_has_one_format(tmp_path: Path, other: str) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("train.tsv", b"a\tb\nc\n", "line 2: 1 columns instead of 2"),
+        ("train.tsv", b"a\tb\nc\n", "line 2: 1 column instead of 2"),
         ("train.tsv", b"a\tb\nc\td\te\n", "line 2: 3 columns instead of 2"),
         ("train.tsv", b"en\tde\tfr\na\tb\n", "line 2: 2 columns instead of 3"),
-        ("train.tsv", b"a\tb\n\n", "line 2: 1 columns instead of 2"),
+        ("train.tsv", b"a\tb\n\n", "line 2: 1 column instead of 2"),
         ("train.tsv", b"a\tb\nc\td\xe9\n", "line 2: not UTF-8"),
         ("train.tsv", b"en\tfr\na\tb\n", "line 1: no column 'de'; languages found: en, fr"),
         ("train.jsonl", b'{"en": "a", "de": "b"}\n{"en": "c"\n', "line 2: not JSON"),

@@ -146,7 +146,9 @@ def test_a_corpus_without_text_is_refused(pairs: list[Pair]) -> None:
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 12, 256, ALPHABET - 1])
 def test_a_vocabulary_below_the_alphabet_is_refused(size: int) -> None:
     """Too small a --vocab-size is the user's error, with the option, the size, and what the corpus needs."""
-    with pytest.raises(UsageError, match=rf"--vocab-size {size}: too small .* needs {ALPHABET} pieces"):
+    with pytest.raises(
+        UsageError, match=rf"a vocabulary of {size:,} is too small .* needs {ALPHABET} pieces; .* --vocab-size"
+    ):
         learn(TINY, len(TINY), size, seed=1)
     assert len(learn(TINY, len(TINY), ALPHABET, seed=1)) == ALPHABET
 

@@ -10,13 +10,14 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import Result
 
 from nmt.lines import read_lines
 from nmt.translation import files, translator
-from nmt.translation.parts import Parts
+from nmt.translation.parts import Parts, _seal
 from nmt.translation.translator import WINDOW_LINES
 from tests.conftest import call, refusal, torchrun
 
@@ -40,6 +41,13 @@ def sources(demo_pairs: list[tuple[str, str]]) -> list[str]:
 def straight(overfitted: Path, sources: list[str], tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """What a single call writes to stdout, which goes by no parts."""
     return call("translate", write(tmp_path_factory.mktemp("straight"), sources), "-m", overfitted).stdout_bytes
+
+
+def mark(part: Path) -> None:
+    """Change the first line of what a part says, as only its maker could."""
+    lines, flagged = json.loads(part.read_text().partition("\n")[2])
+    text = json.dumps([["MARK", *lines[1:]], flagged])
+    part.write_text(f"{_seal(int(part.stem), text)}\n{text}")
 
 
 def parts(folder: Path) -> list[Path]:
@@ -200,14 +208,55 @@ def test_a_stopped_translation_goes_on(
         number == signal.SIGINT
     )
     marked = parts(tmp_path)[0]
-    lines, flagged = json.loads(marked.read_text())
-    marked.write_text(json.dumps([["MARK", *lines[1:]], flagged]))
+    mark(marked)
 
     resumed = call(*command)
     assert resumed.exit_code == 0
     assert f"going on: {done} of 3 parts were done before" in resumed.stderr
     assert (tmp_path / "out.txt").read_bytes() == b"MARK\n" + straight.partition(b"\n")[2]
     assert names(tmp_path) == {"in.txt", "out.txt"}
+
+
+@pytest.mark.parametrize("damage", ["cut", "a letter", "another part's", "[" * 99_999, "a pipe", "bytes"])
+def test_a_part_is_what_was_written_or_made_anew(
+    overfitted: Path, sources: list[str], straight: bytes, tmp_path: Path, ranked: Ranked, damage: str
+) -> None:
+    """Whatever became of the file: nothing of it is believed, waited for, or in the way."""
+    command: list[str | Path] = ["translate", write(tmp_path, sources), "-o", tmp_path / "out.txt", "-m", overfitted]
+    assert ranked(1, *command).exit_code == 0
+    [left] = parts(tmp_path)
+    content = left.read_bytes()
+    if damage == "cut":
+        left.write_bytes(content[: len(content) // 2])
+    elif damage == "a letter":
+        left.write_bytes(content.replace(b"8 .", b"7 .", 1))
+    elif damage == "another part's":
+        left.rename(left.with_name("000000.json"))
+    elif damage == "a pipe":
+        left.unlink()
+        os.mkfifo(left)
+    else:
+        left.write_bytes(b"\xff\xfe" if damage == "bytes" else damage.encode())
+    done = call(*command)
+    assert (done.exit_code, "going on" in done.stderr) == (0, False), done.stderr
+    assert (tmp_path / "out.txt").read_bytes() == straight
+
+
+def test_a_text_that_changes_meanwhile_is_none_of_both(
+    overfitted: Path, sources: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it keeps its length: half of either text would come out."""
+    file = write(tmp_path, sources)
+    put = Parts.put
+
+    def change(self: Parts, *part: Any) -> None:
+        put(self, *part)
+        file.write_bytes(file.read_bytes().replace(b"2147 .", b"7412 ."))
+
+    monkeypatch.setattr(Parts, "put", change)
+    said = call("translate", file, "-o", tmp_path / "out.txt", "-m", overfitted)
+    assert (said.exit_code, "changed while it was translated" in said.stderr) == (1, True), said.stderr
+    assert names(tmp_path) == {"in.txt"}
 
 
 @pytest.mark.parametrize("change", ["nothing", "an option", "the weights", "a line", "the version", "the windows"])
@@ -225,8 +274,7 @@ def test_parts_of_another_translation_serve_no_other(
     command: list[str | Path] = ["translate", file, "-o", tmp_path / "out.txt", "-m", model, "--quiet"]
     assert ranked(1, *command).exit_code == 0  # a second process that is all that is left of its run
     [left] = parts(tmp_path)
-    lines, flagged = json.loads(left.read_text())
-    left.write_text(json.dumps([["MARK", *lines[1:]], flagged]))
+    mark(left)
     if change == "an option":
         command += ["--beam", "1"]
     elif change == "the weights":

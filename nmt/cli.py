@@ -31,6 +31,15 @@ def setting(name: str, *flags: str) -> Any:
 
 
 Model = Annotated[Path, typer.Option("--model", "-m", help="The model directory.")]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        help="Write here instead of to stdout.",
+        callback=lambda path: None if path == Path("-") else path,
+    ),
+]
 Device = Annotated[str | None, setting("device")]
 Precision = Annotated[str | None, setting("precision")]
 Form = Annotated[str, typer.Option("--format", metavar="text|json", help="Text for people, or JSON for programs.")]
@@ -163,7 +172,7 @@ def train(
 @app.command()
 def translate(
     file: Annotated[str, typer.Argument(help="Text, one sentence a line; - is stdin.")] = "-",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write here instead of to stdout.")] = None,
+    output: Output = None,
     model: Model = Path("model"),
     beam: Annotated[int, typer.Option(help="Live hypotheses a sentence; 1 is greedy search.")] = SearchOptions.beam,
     length_penalty: Annotated[float, typer.Option(help="Alpha of the length penalty.")] = (
@@ -262,7 +271,7 @@ def score(
 @app.command()
 def attention(
     text: Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", help="One sentence; - is stdin.")] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write here instead of to stdout.")] = None,
+    output: Output = None,
     model: Model = Path("model"),
     svg: Annotated[bool, typer.Option("--svg", help="One picture instead: target to source, all heads' mean.")] = False,
     device: Device = None,

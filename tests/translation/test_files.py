@@ -368,6 +368,7 @@ def test_output_is_written_beside_and_renamed(shout: Shout, tmp_path: Path) -> N
     done = call("translate", tmp_path / "in", "-o", tmp_path / "out", "-m", tmp_path)
     assert (done.exit_code, done.stdout_bytes, done.stderr) == (0, b"", "")
     assert (tmp_path / "out").read_text() == "one\ntwo\n"
+    assert call("translate", tmp_path / "in", "-o", "-", "-m", tmp_path).stdout == "one\ntwo\n"
     assert {path.name for path in tmp_path.iterdir()} == {"in", "out"}
 
 

@@ -217,9 +217,12 @@ def average(paths: Iterable[Path], made_for: str = "") -> tuple[dict[str, Tensor
 
 
 def averaged(progress: Progress, count: int, ending: int | None = None) -> list[int]:
-    """The updates of the last `count` validated checkpoints, up to `ending` where it is given."""
+    """The updates of the last `count` validated checkpoints, up to `ending` where it is given, in the later half of all updates.
+
+    Of a run that is stopped young, those before are of a much worse model, and their mean with the newest is worse than that.
+    """
     updates = [update for update, _ in progress.validations if ending is None or update <= ending]
-    return updates[-count:]
+    return [update for update in updates[-count:] if 2 * update > updates[-1]]
 
 
 def tidy(folder: Path, progress: Progress, count: int) -> None:

@@ -83,6 +83,9 @@ def test_newest_two_and_best_keep_their_state_and_averaged_ones_their_weights(tm
     assert saved(tmp_path) == [20, 30, 60, 70]
     assert states == {30, 60, 70}
     assert checkpoint.averaged(progress, 2) == [60, 70]
+    assert checkpoint.averaged(progress, 9) == [40, 50, 60, 70], "of the later half alone"
+    assert checkpoint.averaged(progress, 9, ending=20) == [20]
+    assert checkpoint.averaged(Progress(), 9) == []
     assert checkpoint.averaged(progress, 2, progress.best) == [20, 30]
 
 

@@ -217,7 +217,7 @@ def average(paths: Iterable[Path], made_for: str = "") -> tuple[dict[str, Tensor
 
 
 def averaged(progress: Progress, count: int, ending: int | None = None) -> list[int]:
-    """The updates of the last `count` validated checkpoints, up to `ending` where it is given, in the later half of all updates.
+    """The updates of the last `count` validated checkpoints, up to `ending` where it is given, in the later half of a run.
 
     Of a run that is stopped young, those before are of a much worse model, and their mean with the newest is worse than that.
     """

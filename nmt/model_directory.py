@@ -26,6 +26,7 @@ from nmt.data.splits import Pair, fingerprint
 from nmt.data.vocabulary import Vocabulary
 from nmt.errors import UsageError
 from nmt.lines import parse_json, read_lines, replace_text, write_gz
+from nmt.sizes import parameters
 
 if TYPE_CHECKING:
     from nmt.model.transformer import Transformer
@@ -219,22 +220,21 @@ class ModelDirectory:
 
     def read_model(self, weights: Path) -> "Transformer":
         """The model with the weights of this file: the directory's own, or a checkpoint's."""
-        import torch  # here, for an engine without it reads all the rest
-
-        from nmt.model.transformer import Transformer
+        from nmt.model.transformer import Transformer  # here, for an engine without torch reads all the rest
         from nmt.training.checkpoint import load_weights
 
         config, size = ModelConfig.model_validate(self.read_config()["model"]), len(self.read_vocabulary())
         check(weights)
         tensors = load_weights(weights, self.kind())
-        with torch.device("meta"):  # sizes alone, which may be too large to try
-            expected = Transformer(config, size).state_dict()
-        if {name: tensor.shape for name, tensor in tensors.items()} != {
-            name: it.shape for name, it in expected.items()
-        }:
-            raise UsageError(f"{weights}: does not fit {self.config_path}; the two are of different models")
+        other = f"{weights}: does not fit {self.config_path}; the two are of different models"
+        # Counted first: what config.json asks for may be too large to try.
+        if sum(tensor.numel() for tensor in tensors.values()) != parameters(config, size).total:
+            raise UsageError(other)
         model = Transformer(config, size)
-        model.load_state_dict(tensors)
+        try:
+            model.load_state_dict(tensors)
+        except RuntimeError:
+            raise UsageError(other) from None
         return model.eval()
 
     def weights_sha256(self) -> str | None:

@@ -1,5 +1,6 @@
 """What many tests share: the command line as a real process, and a small model trained once a session."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -107,14 +108,31 @@ def write_corpus(folder: Path, **splits: list[tuple[str, str]]) -> Path:
 
 @pytest.fixture(scope="session")
 def overfitted(demo_pairs: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model directory trained by the real command on 200 pairs, whose valid and test text are 100 of the same."""
-    root = tmp_path_factory.mktemp("overfitted")
-    pairs = demo_pairs[:200]
-    data = write_corpus(root / "tiny-corpus", train=pairs, valid=pairs[:100], test=pairs[100:])
-    (root / "recipe.toml").write_text(RECIPE)
-    done = run_nmt("train", "--data", data, "--config", root / "recipe.toml", "-m", root / "model", "--preset", "tiny")
-    assert done.returncode == 0, done.stderr.decode()
-    return root / "model"
+    """A model directory trained by the real command on 200 pairs, whose valid and test text are 100 of the same.
+
+    Trained once for all workers: nothing writes into it.
+    """
+    session = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        session = session.parent
+    with (session / "overfitted.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (session / "overfitted").exists():
+            root = tmp_path_factory.mktemp("being-overfitted")
+            pairs = demo_pairs[:200]
+            data = write_corpus(root / "tiny-corpus", train=pairs, valid=pairs[:100], test=pairs[100:])
+            config = root / "recipe.toml"
+            config.write_text(RECIPE)
+            done = run_nmt("train", "--data", data, "--config", config, "-m", root / "model", "--preset", "tiny")
+            assert done.returncode == 0, done.stderr.decode()
+            root.rename(session / "overfitted")
+    return session / "overfitted" / "model"
+
+
+@pytest.fixture(scope="session")
+def sources(demo_pairs: list[tuple[str, str]]) -> list[str]:
+    """The 200 sentences that the overfitted model has learned."""
+    return [source for source, _ in demo_pairs[:200]]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -20,7 +20,7 @@ from nmt.lines import clean
 from nmt.reporting import Reporter
 from nmt.translation import attentions
 from nmt.translation.attentions import AttentionMaps
-from tests.conftest import Nmt, call, refusal
+from tests.conftest import call, refusal
 from tests.test_report import HOSTILE, Page
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -191,16 +191,6 @@ def test_where_it_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert f"no folder {tmp_path / 'no'}; make it" in refusal(
         call("attention", "Ein Mann.", "-o", tmp_path / "no" / "a.html")
     )
-
-
-@pytest.mark.slow
-def test_a_real_model(overfitted: Path, nmt: Nmt, tmp_path: Path) -> None:
-    """The page of a trained model has the translation that nmt translate gives."""
-    [source] = (overfitted.parent / "tiny-corpus" / "train.en").read_text(encoding="utf-8").splitlines()[:1]
-    done = nmt("attention", source, "-m", overfitted, "-o", tmp_path / "page.html")
-    assert done.returncode == 0, done.stderr
-    translated = nmt("translate", "-m", overfitted, stdin=source.encode()).stdout.decode().rstrip("\n")
-    assert Page((tmp_path / "page.html").read_text(encoding="utf-8")).all("dd") == [source, translated]
 
 
 def test_a_file_is_no_sentence(tmp_path: Path) -> None:

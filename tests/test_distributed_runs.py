@@ -1,6 +1,5 @@
 """`nmt train` under torchrun: the run of one process by several, of which one speaks, and which all end together."""
 
-import fcntl
 import os
 import shutil
 import signal
@@ -10,13 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import Result
 
 import nmt
 from nmt.lines import read_lines
 from nmt.scoring import metrics
 from tests.conftest import call, torchrun, write_corpus
-from tests.test_training_runs import Pairs, events, files, outcome, recipe
+from tests.runs import Pairs, events, files, outcome, recipe, small_corpus, train, words
 
 STEADY = ("--dropout", "0")  # so that the ranks, which draw each their own, make the run of one
 LONG = 60  # seconds that no end may take, however slow the machine; more than torchrun's own patience of 30
@@ -45,19 +43,7 @@ DIE_TOGETHER = (
     "children = Path(f'/proc/{torchrun}/task/{torchrun}/children').read_text().split(); "
     "[os.kill(int(pid), signal.SIGKILL) for pid in sorted([torchrun, *children], key=lambda pid: int(pid) == os.getpid())]"
 )
-INTERRUPT = "os.kill(torchrun, signal.SIGINT); time.sleep(1)"
 TERMINATE = "os.kill(torchrun, signal.SIGTERM); time.sleep(1)"
-
-
-def words(model: Path, corpus: Path, *options: str, **changes: object) -> list[str | Path]:
-    """The arguments of `nmt`."""
-    config = recipe(model.parent, **changes)
-    return ["train", "--data", corpus, "--preset", "tiny", "--config", config, "-m", model, *options]
-
-
-def train(model: Path, corpus: Path, *options: str, **changes: object) -> Result:
-    """One process trains: this one."""
-    return call(*words(model, corpus, *options, **changes))
 
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -101,9 +87,7 @@ def assert_one_tells(done: subprocess.CompletedProcess[str], sentence: str, by: 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory, demo_pairs: Pairs) -> Path:
-    """120 pairs to train on, three each for validation and test."""
-    folder = tmp_path_factory.mktemp("distributed") / "corpus"
-    return write_corpus(folder, train=demo_pairs[:120], valid=demo_pairs[120:123], test=demo_pairs[123:126])
+    return small_corpus(tmp_path_factory.mktemp("distributed") / "corpus", demo_pairs)
 
 
 @pytest.fixture(scope="module")
@@ -168,24 +152,6 @@ def test_the_logged_bleu_is_that_of_the_checkpoint(together: tuple[Path, subproc
         assert sample["translation"] == lines[sample["line"] - 1]
 
 
-def test_a_rank_that_has_nothing_to_do_waits_for_the_others(tmp_path: Path, demo_pairs: Pairs) -> None:
-    """Updates of a single pair, and a single line to validate with."""
-    data = write_corpus(tmp_path / "corpus", train=demo_pairs[:120], valid=demo_pairs[120:121], test=[])
-    changes: dict[str, object] = {"steps": 4, "validate_every": 2, "tokens_per_update": 1}
-    assert train(tmp_path / "alone", data, *STEADY, **changes).exit_code == 0
-    done = train_together(tmp_path / "together", data, *STEADY, **changes)
-    assert done.returncode == 0, done.stderr
-    assert_same_curve(tmp_path / "together", tmp_path / "alone")
-
-
-@pytest.mark.slow
-def test_patience_ends_all_ranks(corpus: Path, tmp_path: Path) -> None:
-    done = train_together(tmp_path / "model", corpus, "--patience", "1", steps=99, validate_every=2, factor=1e-9)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count("stopping early") == 1
-    assert [event["step"] for event in events(tmp_path / "model") if "bleu" in event] == [2, 4]
-
-
 # Ends before it.
 
 
@@ -214,15 +180,12 @@ def uninterrupted(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.mark.slow
 def test_interrupted_anywhere_it_ends_the_same(corpus: Path, tmp_path: Path, uninterrupted: Path) -> None:
-    """Stopped through torchrun by SIGINT and SIGTERM, then killed as a whole, it goes on to the same bytes."""
+    """Stopped through torchrun by SIGTERM, then killed as a whole, it goes on to the same bytes."""
     model = tmp_path / "model"
-    for fault, after in ((INTERRUPT, 5), (TERMINATE, 12)):
-        done = train_with_fault(fault, after, model, corpus)
-        [stopped] = [line for line in done.stderr.splitlines() if line.startswith("nmt: ")]
-        assert "the same command goes on from there" in stopped
-        newest = max(path.name for path in (model / "checkpoints").iterdir())
-        assert int(newest.removeprefix("step-")) in (after, after + 1)
-        assert_one_tells(done, f"stopped after update {int(newest.removeprefix('step-'))}")
+    done = train_with_fault(TERMINATE, 12, model, corpus)
+    stopped = int(max(path.name for path in (model / "checkpoints").iterdir()).removeprefix("step-"))
+    assert stopped in (12, 13)
+    assert_one_tells(done, f"stopped after update {stopped} and saved; the same command goes on from there")
     train_with_fault(DIE_TOGETHER, 19, model, corpus)
     done = train_together(model, corpus)
     assert done.returncode == 0, done.stderr
@@ -254,15 +217,9 @@ def test_other_ranks_go_on_with_the_same_updates(
 # What is refused.
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (["--preset", "huge"], "there is no preset 'huge'"),
-        pytest.param(["--data", "missing"], "--data missing", marks=pytest.mark.slow),
-    ],
-)
-def test_a_mistake_is_told_once(corpus: Path, tmp_path: Path, options: list[str], sentence: str) -> None:
-    assert_one_tells(train_together(tmp_path / "model", corpus, *options), f"nmt: {sentence}")
+def test_a_mistake_is_told_once(corpus: Path, tmp_path: Path) -> None:
+    """One that every rank finds by itself."""
+    assert_one_tells(train_together(tmp_path / "model", corpus, "--preset", "huge"), "nmt: there is no preset 'huge'")
     assert not (tmp_path / "model").exists()
 
 
@@ -270,16 +227,10 @@ def test_a_mistake_is_told_once(corpus: Path, tmp_path: Path, options: list[str]
 def test_another_run_is_refused_by_rank_0_alone(
     corpus: Path, tmp_path: Path, together: tuple[Path, subprocess.CompletedProcess[str]]
 ) -> None:
-    """A directory that is in use, and one with other settings."""
     model = tmp_path / "model"
     shutil.copytree(together[0], model)
     before = files(model)
-    with (model / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        done = train_together(model, corpus, *STEADY)
-    assert_one_tells(done, "another run is training here")
-    done = train_together(model, corpus, "--dropout", "0.5")
-    assert_one_tells(done, "dropout was 0.0, now 0.5")
+    assert_one_tells(train_together(model, corpus, "--dropout", "0.5"), "dropout was 0.0, now 0.5")
     assert files(model) == before
 
 
@@ -297,7 +248,7 @@ def on_two_machines(tmp_path: Path, *corpora: Path) -> list[subprocess.Completed
         command = [*launcher, *meeting, "train", "--data=corpus", "--preset=tiny", "--model=model"]
         processes.append(
             subprocess.Popen(
-                [*command, f"--config={recipe(tmp_path / name)}"],
+                [*command, f"--config={recipe(tmp_path / name, steps=8)}"],
                 cwd=tmp_path / name,
                 env=os.environ | {"NMT_CACHE": str(tmp_path / name / "cache")},
                 stderr=subprocess.PIPE,

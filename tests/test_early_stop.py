@@ -11,8 +11,7 @@ from safetensors.torch import load_file
 
 from nmt.scoring import metrics
 from nmt.scoring.metrics import Score
-from tests.conftest import write_corpus
-from tests.test_training_runs import Pairs, events, files, outcome, train
+from tests.runs import Pairs, events, files, outcome, small_corpus, train
 
 MEASURED = metrics.bleu
 EVERY = {"validate_every": 2}  # of 24 updates
@@ -22,8 +21,7 @@ RISE_AND_FALL = (1.0, 2.0, 5.0, 4.0, 4.5, 3.0, 6.0, 1.0, 1.0, 1.0, 1.0, 1.0)  # 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory, demo_pairs: Pairs) -> Path:
-    folder = tmp_path_factory.mktemp("early-stop") / "corpus"
-    return write_corpus(folder, train=demo_pairs[:120], valid=demo_pairs[120:123], test=demo_pairs[123:126])
+    return small_corpus(tmp_path_factory.mktemp("early-stop") / "corpus", demo_pairs)
 
 
 def script(monkeypatch: pytest.MonkeyPatch, *values: float) -> None:
@@ -48,67 +46,57 @@ def validated(model: Path) -> list[int]:
     return [event["step"] for event in events(model) if event["event"] == "validation"]
 
 
-def test_a_run_that_gets_no_better_stops_with_the_weights_of_its_best(
+def test_a_run_that_gets_no_better_stops_with_the_weights_of_its_best_and_goes_on_with_more_patience(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After so many validations below the best, with the mean of the checkpoints that end at it; and says so."""
+    """After so many validations below the best, with the mean of the checkpoints that end at it; and says so.
+
+    The same command then changes nothing; with more patience it ends as if that had been asked for at once.
+    """
+    model = tmp_path / "model"
     script(monkeypatch, *RISE_AND_FALL)
-    done = train(tmp_path / "model", corpus, *PATIENT, average=2, **EVERY)
+    done = train(model, corpus, *PATIENT, **EVERY)
     assert done.exit_code == 0, done.stderr
-    assert validated(tmp_path / "model") == [2, 4, 6, 8, 10, 12]
-    assert_mean(tmp_path / "model", 4, 6)
+    assert validated(model) == [2, 4, 6, 8, 10, 12]
+    assert_mean(model, 4, 6)
     [said] = [line for line in done.stderr.splitlines() if "stopping early" in line]
     assert re.search("no better BLEU in 3 validations.*average of the checkpoints up to the best, update 6$", said)
     assert "nmt score" in done.stderr
-    assert (tmp_path / "model" / "report.html").exists()
+    assert (model / "report.html").exists()
 
-
-def test_a_stopped_run_is_finished(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same command says so, and how to have more; it exits with 0 and changes nothing."""
-    script(monkeypatch, *RISE_AND_FALL)
-    assert train(tmp_path / "model", corpus, *PATIENT, **EVERY).exit_code == 0
-    before = files(tmp_path / "model")
-    done = train(tmp_path / "model", corpus, *PATIENT, **EVERY)
-    assert done.exit_code == 0
+    before = files(model)
+    done = train(model, corpus, *PATIENT, **EVERY)
+    assert (done.exit_code, done.stdout_bytes) == (0, b"")
     assert "this run is finished (12 updates); more with --patience" in done.stderr
-    assert files(tmp_path / "model") == before
+    assert files(model) == before
 
-
-def test_more_patience_goes_on(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if it had been asked for at once: to a better BLEU, and a stop with the weights of that."""
-    script(monkeypatch, *RISE_AND_FALL)
-    assert train(tmp_path / "model", corpus, *PATIENT, **EVERY).exit_code == 0
-    done = train(tmp_path / "model", corpus, "--patience", "4", **EVERY)
+    done = train(model, corpus, "--patience", "4", **EVERY)
     assert done.exit_code == 0, done.stderr
     assert "going on after update 12" in done.stderr
-    assert validated(tmp_path / "model")[-1] == 22
-    assert_mean(tmp_path / "model", 12, 14)
+    assert validated(model)[-1] == 22
+    assert_mean(model, 12, 14)
     script(monkeypatch, *RISE_AND_FALL)
     assert train(tmp_path / "at-once", corpus, "--patience", "4", **EVERY).exit_code == 0
-    assert outcome(tmp_path / "model") == outcome(tmp_path / "at-once")
+    assert outcome(model) == outcome(tmp_path / "at-once")
 
 
-def test_patience_that_lasts_to_the_last_update_stops_nothing(
+def test_patience_that_lasts_to_the_last_update_stops_nothing_and_less_of_it_ends_the_run_where_it_is(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The weights are then the mean of the last checkpoints, and more is to be had with --steps."""
+    """The weights are the mean of the last checkpoints, and more is to be had with --steps; then those of about its best."""
+    model = tmp_path / "model"
     script(monkeypatch, *RISE_AND_FALL)
-    done = train(tmp_path / "model", corpus, "--patience", "9", **EVERY)
+    done = train(model, corpus, "--patience", "9", **EVERY)
     assert done.exit_code == 0, done.stderr
     assert "stopping early" not in done.stderr
-    assert_mean(tmp_path / "model", 22, 24)
-    assert "more with --steps" in train(tmp_path / "model", corpus, "--patience", "9", **EVERY).stderr
+    assert_mean(model, 22, 24)
+    assert "more with --steps" in train(model, corpus, "--patience", "9", **EVERY).stderr
 
-
-def test_less_patience_ends_a_run_where_it_is(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the weights of about its best; the number itself is kept."""
-    script(monkeypatch, *RISE_AND_FALL)
-    assert train(tmp_path / "model", corpus, "--patience", "9", **EVERY).exit_code == 0
-    done = train(tmp_path / "model", corpus, *PATIENT, "--steps", "48", **EVERY)
+    done = train(model, corpus, *PATIENT, "--steps", "48", **EVERY)
     assert done.exit_code == 0, done.stderr
     assert "this run is finished (24 updates)" in done.stderr
-    assert_mean(tmp_path / "model", 12, 14)
-    assert json.loads((tmp_path / "model" / "config.json").read_text())["training"]["patience"] == 3
+    assert_mean(model, 12, 14)
+    assert json.loads((model / "config.json").read_text())["training"]["patience"] == 3
 
 
 def test_a_validation_that_failed_tries_nobody_s_patience(

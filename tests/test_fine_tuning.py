@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import shutil
 import signal
 from collections.abc import Callable
@@ -20,10 +19,21 @@ from nmt.lines import read_lines
 from nmt.model_directory import ModelDirectory
 from nmt.scoring import metrics
 from nmt.settings import Request
-from nmt.training import trainer
 from nmt.training.schedule import learning_rate
 from tests.conftest import call, write_corpus
-from tests.test_training_runs import Death, Pairs, events, files, outcome, recipe, refusal_after_notes
+from tests.runs import (
+    Death,
+    Pairs,
+    after_update,
+    events,
+    files,
+    outcome,
+    recipe,
+    refusal_after_notes,
+    signalled,
+    small_corpus,
+    train,
+)
 
 SHORT = ("--steps", "24", "--validate-every", "8", "--average", "2", "--precision", "fp32")
 
@@ -60,8 +70,7 @@ def new(folder: Path, demo_pairs: Pairs) -> Path:
 @pytest.fixture(scope="module")
 def origin(folder: Path, demo_pairs: Pairs) -> Path:
     """A model that has seen little, quick to begin from."""
-    data = write_corpus(folder / "old", train=demo_pairs[:120], valid=demo_pairs[120:123], test=demo_pairs[123:126])
-    done = call("train", "--data", data, "--preset", "tiny", "--config", recipe(folder), "-m", folder / "origin")
+    done = train(folder / "origin", small_corpus(folder / "old", demo_pairs))
     assert done.exit_code == 0, done.stderr
     return folder / "origin"
 
@@ -187,10 +196,7 @@ def test_a_fine_tuned_model_is_an_origin_too(tuned: Path, new: Path, tmp_path: P
 def test_an_origin_without_validation_text_will_do(demo_pairs: Pairs, new: Path, tmp_path: Path) -> None:
     """There is nothing old to report on, and the new text is reported on all the same, from the start to the end."""
     data = write_corpus(tmp_path / "old", train=demo_pairs[:120])
-    config = recipe(tmp_path, steps=2)
-    assert (
-        call("train", "--data", data, "--preset", "tiny", "--config", config, "-m", tmp_path / "origin").exit_code == 0
-    )
+    assert train(tmp_path / "origin", data, steps=2).exit_code == 0
     done = tune(tmp_path / "origin", new, tmp_path / "model", *SHORT, "--steps", "8")
     assert done.exit_code == 0, done.stderr
     reported = of("validation", tmp_path / "model") + of("average", tmp_path / "model")
@@ -212,47 +218,28 @@ def test_new_text_without_validation_text_will_do(origin: Path, demo_pairs: Pair
 # Going on.
 
 
-def stop_at(monkeypatch: pytest.MonkeyPatch, number: int, stop: Callable[[], None]) -> None:
-    """Do this after so many updates."""
-    update = trainer.Trainer.update
-
-    def stopped(self: trainer.Trainer, *work: Any) -> None:
-        update(self, *work)
-        if self.progress.update == number:
-            stop()
-
-    monkeypatch.setattr(trainer.Trainer, "update", stopped)
-
-
-def interrupt() -> None:
-    os.kill(os.getpid(), signal.SIGINT)
+def test_interrupted_anywhere_it_ends_the_same(
+    uninterrupted: tuple[Path, Result], origin: Path, new: Path, tmp_path: Path
+) -> None:
+    """Before, at and after a validation: the weights and the log of a run that was not."""
+    for update in (3, 8, 13):
+        with after_update(update, signalled(signal.SIGINT)):
+            assert tune(origin, new, tmp_path / "model", *SHORT).exit_code == 130
+    assert tune(origin, new, tmp_path / "model", *SHORT).exit_code == 0
+    assert outcome(tmp_path / "model") == outcome(uninterrupted[0])
 
 
 def die() -> None:
     raise Death
 
 
-def test_interrupted_anywhere_it_ends_the_same(
-    uninterrupted: tuple[Path, Result], origin: Path, new: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Before, at and after a validation: the weights and the log of a run that was not."""
-    for update in (3, 8, 13):
-        with monkeypatch.context() as patch:
-            stop_at(patch, update, interrupt)
-            assert tune(origin, new, tmp_path / "model", *SHORT).exit_code == 130
-    assert tune(origin, new, tmp_path / "model", *SHORT).exit_code == 0
-    assert outcome(tmp_path / "model") == outcome(uninterrupted[0])
-
-
 def test_a_sudden_end_before_anything_is_saved_costs_nothing(
-    uninterrupted: tuple[Path, Result], origin: Path, new: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    uninterrupted: tuple[Path, Result], origin: Path, new: Path, tmp_path: Path
 ) -> None:
     """The origin's weights can be used at once; the same command ends in the weights and the log of a run that lived."""
     model = tmp_path / "model"
-    with monkeypatch.context() as patch:
-        stop_at(patch, 3, die)
-        with pytest.raises(Death):
-            tune(origin, new, model, *SHORT)
+    with after_update(3, die), pytest.raises(Death):
+        tune(origin, new, model, *SHORT)
     assert not (model / "checkpoints").exists()
     text = model / "heldout" / "valid.en.gz"
     mine, origins = (call("translate", "-m", which, text, "--beam", "1") for which in (model, origin))

@@ -17,8 +17,7 @@ import pytest
 from nmt import report, session
 from nmt.model_directory import ModelDirectory
 from nmt.training import trainer
-from tests.conftest import write_corpus
-from tests.test_training_runs import Pairs, events, files, outcome, train
+from tests.runs import Pairs, events, files, outcome, small_corpus, train
 
 # TensorBoard's writer has a thread of its own, whose failure is met by the next event.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -53,8 +52,7 @@ def full(
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory, demo_pairs: Pairs) -> Path:
-    folder = tmp_path_factory.mktemp("full-disk") / "corpus"
-    return write_corpus(folder, train=demo_pairs[:120], valid=demo_pairs[120:123], test=demo_pairs[123:126])
+    return small_corpus(tmp_path_factory.mktemp("full-disk") / "corpus", demo_pairs)
 
 
 @pytest.fixture(scope="module")

@@ -15,19 +15,20 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from nmt.errors import UsageError
 from nmt.lines import read_lines
 from nmt.model_directory import ModelDirectory
 from nmt.training import checkpoint
-from tests.conftest import call, refusal, run_nmt, write_corpus
-from tests.test_training_runs import Pairs, outcome, train
+from tests.conftest import call, refusal, run_nmt
+from tests.runs import Pairs, outcome, small_corpus, train
+from tests.training.test_checkpoint import trained as adam
 
 Change = Callable[[dict[str, Any]], object]
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory, demo_pairs: Pairs) -> Path:
-    folder = tmp_path_factory.mktemp("hostile") / "corpus"
-    return write_corpus(folder, train=demo_pairs[:120], valid=demo_pairs[120:123], test=demo_pairs[123:126])
+    return small_corpus(tmp_path_factory.mktemp("hostile") / "corpus", demo_pairs)
 
 
 @pytest.fixture(scope="module")
@@ -35,14 +36,6 @@ def trained(corpus: Path) -> Path:
     """24 updates; checkpoints of the last two validations, and an export."""
     model = corpus.parent / "model"
     assert train(model, corpus).exit_code == 0
-    return model
-
-
-@pytest.fixture(scope="module")
-def straight(trained: Path, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two updates further."""
-    model = Path(shutil.copytree(trained, tmp_path_factory.mktemp("straight") / "model"))
-    assert train(model, corpus, "--steps", "26").exit_code == 0
     return model
 
 
@@ -93,9 +86,17 @@ GARBAGE: list[tuple[str, Change]] = [
 
 
 @pytest.mark.parametrize(("name", "change"), GARBAGE, ids=[name for name, _ in GARBAGE])
-def test_a_config_that_is_none_is_refused_by_all(name: str, change: Change, model: Path, corpus: Path) -> None:
-    """Whatever is missing or cannot be, each command names config.json, in one sentence without a control character."""
-    rewrite(model / "config.json", change)
+def test_a_config_that_is_none_is_refused(name: str, change: Change, trained: Path, tmp_path: Path) -> None:
+    """Whatever is missing or cannot be, in one sentence without a control character."""
+    shutil.copy(trained / "config.json", tmp_path)
+    rewrite(tmp_path / "config.json", change)
+    with pytest.raises(UsageError, match=r"config\.json: damaged, or of another nmt \(") as refused:
+        ModelDirectory(tmp_path).read_config()
+    assert str(refused.value).isprintable()
+
+
+def test_no_command_goes_by_a_config_that_is_none(model: Path, corpus: Path) -> None:
+    rewrite(model / "config.json", lambda it: it.update(target="de\nnmt: all is well"))
     for said in refusals(model, corpus, *EVERY):
         assert "config.json: damaged, or of another nmt (" in said
         assert said.rstrip("\n").isprintable()
@@ -105,11 +106,11 @@ ALMOST = ["[" * 100_000, '{"format": 1e400}', '{"format": true}', '{"format": "\
 
 
 @pytest.mark.parametrize("content", ALMOST)
-def test_a_config_that_is_no_json_of_ours_is_refused(content: str, model: Path, corpus: Path) -> None:
-    (model / "config.json").write_text(content)
-    assert all(
-        "config.json: " in said and said[:-1].isprintable() for said in refusals(model, corpus, "translate", "resume")
-    )
+def test_a_config_that_is_no_json_of_ours_is_refused(content: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(content)
+    [said] = refusals(tmp_path, tmp_path, "translate")
+    assert "config.json: " in said
+    assert said.rstrip("\n").isprintable()
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.model", "model.safetensors", "heldout/test.en.gz"])
@@ -182,13 +183,16 @@ def test_held_out_text_is_the_text_that_was_held_out(model: Path, corpus: Path) 
     assert call("score", "-m", model).exit_code == 0
 
 
-@pytest.mark.parametrize("state", ["shape", "type", "names", "missing", "settings"])
-def test_moments_of_another_shape_never_reach_the_optimiser(
-    state: str, model: Path, corpus: Path, straight: Path
-) -> None:
-    """PyTorch would write beyond their end. The checkpoint before serves; settings in the file change nothing."""
-    path = model / "checkpoints" / "step-000024" / "optimizer.pt"
-    content = torch.load(path, weights_only=True)
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    """A checkpoint."""
+    return checkpoint.save(tmp_path, *adam(), checkpoint.Progress(24))
+
+
+@pytest.mark.parametrize("state", ["shape", "type", "names", "missing"])
+def test_moments_of_another_shape_never_reach_the_optimiser(state: str, saved: Path) -> None:
+    """PyTorch would write beyond their end."""
+    content = torch.load(saved / checkpoint.OPTIMIZER, weights_only=True)
     moments = content["state"][0]
     if state == "shape":
         moments["exp_avg"] = torch.zeros(3)
@@ -196,15 +200,21 @@ def test_moments_of_another_shape_never_reach_the_optimiser(
         moments["exp_avg_sq"] = moments["exp_avg_sq"].double()
     elif state == "names":
         moments["max_exp_avg_sq"] = moments["exp_avg"]
-    elif state == "missing":
-        del content["state"][0]
     else:
-        content["param_groups"][0] |= {"betas": (0.5, 0.5), "maximize": True}
-    torch.save(content, path)
-    done = train(model, corpus, "--steps", "26")
-    assert done.exit_code == 0, done.stderr
-    assert ("going on from the checkpoint before it" in done.stderr) == (state != "settings")
-    assert outcome(model)[:2] == outcome(straight)[:2]
+        del content["state"][0]
+    torch.save(content, saved / checkpoint.OPTIMIZER)
+    with pytest.raises(UsageError, match=r"step-000024: .*the moments are "):
+        checkpoint.restore(saved, *adam())
+
+
+def test_settings_beside_the_moments_change_nothing(saved: Path) -> None:
+    content = torch.load(saved / checkpoint.OPTIMIZER, weights_only=True)
+    content["param_groups"][0] |= {"betas": (0.5, 0.5), "maximize": True}
+    torch.save(content, saved / checkpoint.OPTIMIZER)
+    model, optimizer = adam()
+    before = optimizer.state_dict()["param_groups"]
+    checkpoint.restore(saved, model, optimizer)
+    assert optimizer.state_dict()["param_groups"] == before
 
 
 ODD: list[dict[str, Any]] = [
@@ -214,11 +224,10 @@ ODD: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("progress", ODD, ids=str)
-def test_odd_progress_is_a_damaged_checkpoint(progress: dict[str, Any], model: Path, corpus: Path) -> None:
-    rewrite(model / "checkpoints" / "step-000024" / "progress.json", lambda it: it.update(progress))
-    done = train(model, corpus, "--steps", "26")
-    assert done.exit_code == 0, done.stderr
-    assert "going on from the checkpoint before it" in done.stderr
+def test_odd_progress_is_a_damaged_checkpoint(progress: dict[str, Any], saved: Path) -> None:
+    rewrite(saved / "progress.json", lambda it: it.update(progress))
+    with pytest.raises(UsageError, match="step-000024: not a training state of this version, or damaged"):
+        checkpoint.restore(saved, *adam())
 
 
 def test_odd_names_beside_checkpoints_are_passed_over(model: Path, corpus: Path) -> None:
@@ -244,16 +253,15 @@ def test_odd_lines_of_the_log_end_no_run(line: str, model: Path, corpus: Path, t
     assert outcome(model) == outcome(trained)
 
 
-@pytest.mark.parametrize("damage", ["missing", "damaged"])
-def test_a_run_that_lost_its_config_is_not_begun_anew(damage: str, model: Path, corpus: Path) -> None:
+def test_a_run_that_lost_its_config_is_not_begun_anew(model: Path, corpus: Path) -> None:
     """Its checkpoints are all that is left of days of work: they stay until they are discarded in so many words."""
-    if damage == "missing":
-        (model / "config.json").unlink()
-    else:
-        rewrite(model / "config.json", lambda it: it.update(data=3))
-    before = sorted(model.rglob("*"))
-    assert "--restart" in refusals(model, corpus, "resume")[0]
-    assert sorted(model.rglob("*")) == before
+    config = model / "config.json"
+    rewrite(config, lambda it: it.update(data=3))
+    for damage in (lambda: None, config.unlink):
+        damage()
+        before = sorted(model.rglob("*"))
+        assert "--restart" in refusals(model, corpus, "resume")[0]
+        assert sorted(model.rglob("*")) == before
     assert train(model, corpus, "--restart").exit_code == 0
 
 

@@ -12,7 +12,7 @@ from nmt.lanes import Lanes
 from nmt.translation.engine import TorchEngine
 from nmt.translation.hypothesis import SearchOptions
 from tests.conftest import Nmt, write_corpus
-from tests.test_training_runs import Pairs, outcome, recipe
+from tests.runs import Pairs, outcome, recipe
 from tests.translation.test_search import sentences, small_model
 
 CPU = torch.device("cpu")
@@ -36,7 +36,7 @@ def threads() -> list[str]:
 def test_batches_side_by_side_are_searched_as_one_by_one(details: bool) -> None:
     """In their order, with the same translations and what the model says of them, the matrices packed and the mode kept."""
     model = small_model(1)
-    batches = [sentences(seed, count=4) for seed in range(12)]
+    batches = [sentences(seed, count=4) for seed in range(6)]
     options = SearchOptions(extra=8, details=details)
     engine = TorchEngine(model)
     expected = [engine.search(batch, options) for batch in batches]
@@ -92,7 +92,7 @@ def test_a_failure_in_a_lane_is_the_caller_s() -> None:
 def test_runs_with_two_lanes_agree_to_the_last_byte(nmt: Nmt, tmp_path: Path, demo_pairs: Pairs) -> None:
     """Two processes of two threads each, several micro-batches an update: the same weights and log but for its clocks."""
     data = write_corpus(tmp_path / "corpus", train=demo_pairs[:120], valid=demo_pairs[120:123], test=[])
-    words = ["--data", data, "--preset", "tiny", "--config", recipe(tmp_path), "--micro-batch-tokens", "64"]
+    words = ["--data", data, "--preset", "tiny", "--config", recipe(tmp_path, steps=8), "--micro-batch-tokens", "64"]
     for name in ("one", "other"):
         done = nmt("train", *words, "-m", tmp_path / name, OMP_NUM_THREADS="2")
         assert done.returncode == 0, done.stderr

@@ -47,24 +47,15 @@ def test_a_missing_or_damaged_file_is_named(command: str, name: str, damage: str
     assert name in run(command, model)
 
 
-@pytest.mark.parametrize("command", ["translate", "score"])
 @pytest.mark.parametrize("number", [0, 2, "1", None])
-def test_another_format_is_named(command: str, number: object, model: Path) -> None:
+def test_another_format_is_named(number: object, model: Path) -> None:
     """A directory of another format number is not guessed at: the sentence names config.json and both numbers."""
     config = json.loads((model / "config.json").read_text()) | {"format": number}
     (model / "config.json").write_text(json.dumps(config))
-    message = run(command, model)
+    message = run("translate", model)
     assert "config.json" in message
     assert f"format {number!r}," in message
     assert "format 1" in message
-
-
-@pytest.mark.parametrize("config", ["[]", "3", "null", '{"format": 1}', '{"format": 1, "model": {"layers": -1}}'])
-@pytest.mark.parametrize("command", ["translate", "score"])
-def test_a_config_of_something_else_is_named(command: str, config: str, model: Path) -> None:
-    """JSON that is not a model's configuration is refused by its file's name."""
-    (model / "config.json").write_text(config)
-    assert "config.json" in run(command, model)
 
 
 def test_parts_of_two_models_are_refused(model: Path, demo_pairs: list[tuple[str, str]]) -> None:

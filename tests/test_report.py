@@ -178,7 +178,7 @@ def test_very_long_text_is_cut() -> None:
     long = "wort " * 200_000
     html = report.page(config(), [sampled(40, long), sampled(80, "\ud800 " + long)], ([long], [long]))
     assert len(html.encode()) < 50_000
-    assert "wort…" in html or "…" in html
+    assert "…" in html
 
 
 @pytest.mark.parametrize("validations", [67, 2_000])
@@ -234,11 +234,8 @@ def test_numbers_that_are_none() -> None:
 def test_the_shortest_runs(events: list[Event], charts: list[str]) -> None:
     """Nothing yet, one line, or nothing but zeros: a page of as many charts as there are numbers for."""
     shown = page(*events)
-    titles = [title.partition(" nats")[0] for title in shown.all("h3")]
-    assert [title for title in titles if any(title.startswith(chart) for chart in charts)] == [
-        title for title in titles if title not in ("run", "data", "model", "training", "versions")
-    ]
     assert len(shown.all("figure")) == len(charts)
+    assert all(title.startswith(chart) for title, chart in zip(shown.all("h3"), charts, strict=False))
 
 
 def test_without_validation_text() -> None:

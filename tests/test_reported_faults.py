@@ -19,10 +19,9 @@ from typing import Any
 
 import pytest
 
-from nmt.lines import read_lines
 from tests.conftest import Nmt, write_corpus
 from tests.data.test_hub import ELSEWHERE, NOWHERE
-from tests.test_training_runs import Pairs, events, files, outcome, recipe
+from tests.runs import Pairs, events, files, outcome, recipe
 
 Run = subprocess.CompletedProcess[bytes]
 Begun = tuple[list[str | Path], Path, str]  # the command of a run but for its directory; the directory; what was told
@@ -95,10 +94,11 @@ def by_heart(tmp_path_factory: pytest.TempPathFactory, nmt: Nmt) -> tuple[Path, 
 
 @pytest.fixture(scope="module")
 def recalled(by_heart: tuple[Path, str], nmt: Nmt) -> dict[str, str]:
-    """What the model makes of each source that it learned, from a file as before."""
+    """What the model makes of each source that it learned, from a file as before, in a locale that is not UTF-8."""
     lines = [*(source for source, _ in CORPUS[len(DROPPED) :]), FAMILY]
     (text := by_heart[0].with_name("text")).write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode())
-    done = nmt("translate", text, "-m", by_heart[0], "--no-split")
+    elsewhere = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "latin-1"}
+    done = nmt("translate", text, "-m", by_heart[0], "--no-split", **elsewhere)
     assert done.stderr == b""
     return dict(zip(lines, printed(done), strict=True))
 
@@ -131,21 +131,20 @@ def test_a_run_accounts_for_every_pair_and_tells_what_it_does(by_heart: tuple[Pa
 
 
 @pytest.mark.parametrize(
-    ("en", "de", "size", "words"),
+    ("en", "de", "words"),
     [
-        (b"a b\nc d\ne f\n", b"A B\nC D\n", 900, "train.en has 3 lines but .*train.de has 2: line 3 "),
-        (b"ok\ncaf\xe9 au lait\n", b"ok\nok\n", 900, "train.en, line 2: not UTF-8"),
-        (b"", b"", 900, "--data .*: holds no text"),
-        (b"word " * 2_000, b"Wort " * 2_000, 900, "no training pair is left .*: 1 over 256 pieces"),
-        (b"the cat sat\n", b"die Katze sass\n", 300, "a vocabulary of 300 is too small .* needs 3[5-9]. pieces"),
+        (b"a b\nc d\ne f\n", b"A B\nC D\n", "train.en has 3 lines but .*train.de has 2: line 3 "),
+        (b"ok\ncaf\xe9 au lait\n", b"ok\nok\n", "train.en, line 2: not UTF-8"),
+        (b"", b"", "--data .*: holds no text"),
+        (b"word " * 2_000, b"Wort " * 2_000, "no training pair is left .*: 1 over 256 pieces"),
     ],
-    ids=["uneven", "Latin-1", "empty", "one long line", "more letters than pieces"],
+    ids=["uneven", "Latin-1", "empty", "one long line"],
 )
-def test_bad_text_is_one_sentence(nmt: Nmt, tmp_path: Path, en: bytes, de: bytes, size: int, words: str) -> None:
-    """With the file, counts, line or setting at fault, and before there is a model directory."""
+def test_bad_text_is_one_sentence(nmt: Nmt, tmp_path: Path, en: bytes, de: bytes, words: str) -> None:
+    """With the file, counts or line at fault, and before there is a model directory."""
     (tmp_path / "train.en").write_bytes(en)
     (tmp_path / "train.de").write_bytes(de)
-    done = nmt("train", "--data", tmp_path, "--vocab-size", str(size), "-m", tmp_path / "model")
+    done = nmt("train", "--data", tmp_path, "-m", tmp_path / "model")
     assert re.search(words, refused(done))
     assert not (tmp_path / "model").exists()
 
@@ -211,11 +210,6 @@ STRANGE = [*UNKNOWN, "Yes.", FOX, "One .", *BLANK, "Two .", *SIGNS, "Three .", "
 
 
 @pytest.fixture(scope="module")
-def sources(overfitted: Path) -> list[str]:
-    return [line for split in ("valid", "test") for line in read_lines(overfitted / "heldout" / f"{split}.en.gz")]
-
-
-@pytest.fixture(scope="module")
 def strange(overfitted: Path, nmt: Nmt, tmp_path_factory: pytest.TempPathFactory) -> Found:
     """What the model makes of each strange line."""
     (text := tmp_path_factory.mktemp("strange") / "text").write_bytes(joined(STRANGE).encode())
@@ -242,25 +236,30 @@ def test_no_text_is_invented_and_none_is_left_out(strange: Found) -> None:
     assert whole["tokens"] == sum(part["tokens"] for part in parts)
 
 
-def test_a_file_without_text_has_as_many_lines(nmt: Nmt, overfitted: Path, tmp_path: Path) -> None:
-    for text in (b"", b"\n"):
-        (tmp_path / "text").write_bytes(text)
-        assert joined(printed(nmt("translate", tmp_path / "text", "-m", overfitted))).encode() == text
+def test_an_empty_file_has_no_translation(nmt: Nmt, overfitted: Path, tmp_path: Path) -> None:
+    (tmp_path / "text").touch()
+    assert printed(nmt("translate", tmp_path / "text", "-m", overfitted)) == []
 
 
 @pytest.fixture(scope="module")
-def searched(overfitted: Path, sources: list[str], nmt: Nmt) -> dict[str, Found]:
-    """The translations of the sentences that it learned, by greedy search and by the default beam."""
-    words, text = ["translate", "-m", overfitted, "--format", "json", "--beam"], joined(sources).encode()
-    return {beam: best(printed(nmt(*words, beam, stdin=text))) for beam in ("1", "4")}
+def asked(sources: list[str]) -> list[str]:
+    """100 of the sentences that it learned, and the others backwards."""
+    return [*sources[:100], *(" ".join(reversed(source.split())) for source in sources[100:])]
+
+
+@pytest.fixture(scope="module")
+def searched(overfitted: Path, asked: list[str], nmt: Nmt) -> dict[str, Found]:
+    """Their translations by greedy search and by the default beam."""
+    words = ["translate", "-m", overfitted, "--no-split", "--format", "json", "--beam"]
+    return {beam: best(printed(nmt(*words, beam, stdin=joined(asked).encode()))) for beam in ("1", "4")}
 
 
 def test_scores_are_the_model_s_own_and_a_wide_search_wins(
-    searched: dict[str, Found], overfitted: Path, sources: list[str], nmt: Nmt, tmp_path: Path
+    searched: dict[str, Found], overfitted: Path, asked: list[str], nmt: Nmt, tmp_path: Path
 ) -> None:
     """With either beam a translation has the likelihood that the model gives to it as a text; none is empty."""
-    both = searched["1"] + searched["4"]
-    text = write_corpus(tmp_path, train=list(zip(sources * 2, [found["text"] for found in both], strict=True)))
+    both = searched["1"][:100] + searched["4"][:100]
+    text = write_corpus(tmp_path, train=list(zip(asked[:100] * 2, [found["text"] for found in both], strict=True)))
     words = ["score", text / "train.de", "--force-decode", text / "train.en", "-m", overfitted, "--format", "json"]
     pairs = zip(both, best(printed(nmt(*words))), strict=True)
     same = [(one, other) for one, other in pairs if one["tokens"] == other["tokens"]]
@@ -270,28 +269,28 @@ def test_scores_are_the_model_s_own_and_a_wide_search_wins(
         assert one["score"] == pytest.approx(one["log_probability"] / ((5 + one["tokens"]) / 6) ** 0.6, rel=1e-4)
     wins = [wide["score"] > narrow["score"] - 1e-4 for narrow, wide in zip(*searched.values(), strict=True)]
     assert sum(wins) >= 0.99 * len(wins) == 198
-    assert all(found["text"] for found in both)
+    assert all(found["text"].strip() for found in searched["1"] + searched["4"])
 
 
 def test_a_thousand_lines_come_back_in_their_places(
-    searched: dict[str, Found], overfitted: Path, sources: list[str], nmt: Nmt, tmp_path: Path
+    searched: dict[str, Found], overfitted: Path, asked: list[str], nmt: Nmt, tmp_path: Path
 ) -> None:
     """1,001 lines, from file to file and through a pipe: the n-th is the translation of the n-th."""
-    known = dict(zip(sources, (found["text"] for found in searched["1"]), strict=True))
-    lines = ["" if n % 17 == 0 else sources[n // 5 % 200] if n % 5 == 0 else f"{n} ." for n in range(1_001)]
+    known = dict(zip(asked[:100], (found["text"] for found in searched["1"]), strict=False))
+    lines = ["" if n % 17 == 0 else asked[n // 5 % 100] if n % 5 == 0 else f"{n} ." for n in range(1_001)]
     expected = joined([known.get(line, line) for line in lines]).encode()
     (tmp_path / "in").write_bytes(joined(lines).encode())
     words = ["translate", "-m", overfitted, "--beam", "1"]
     told(nmt(*words, tmp_path / "in", "-o", tmp_path / "out"))
     assert (tmp_path / "out").read_bytes() == nmt(*words, stdin=joined(lines).encode()).stdout == expected
-    assert len({*known.values()} & {*expected.decode().split("\n")}) > 150
+    assert len({*known.values()} & {*expected.decode().split("\n")}) > 75
 
 
 def test_monstrous_lines_cost_no_other_line(overfitted: Path, nmt: Nmt, tmp_path: Path) -> None:
     """Thousands of words, of signs, of letters without a space: 104 lines in and out, and those that were cut are named."""
     monsters = ["word " * 5_000, "." * 4_000, "a," * 3_000, "x" * 20_000]
     (tmp_path / "text").write_text(joined(["A normal line ."] * 50 + monsters + ["Another normal line ."] * 50))
-    done = nmt("translate", tmp_path / "text", "-m", overfitted)
+    done = nmt("translate", tmp_path / "text", "-m", overfitted, "--beam", "1")
     found = printed(done)
     assert (len(found), len({*found[:50]}), len({*found[54:]}), found[51]) == (104, 1, 1, monsters[1])
     assert all(100 < len(found[place]) < 40_000 for place in (50, 52, 53))
@@ -320,9 +319,9 @@ def test_texts_of_different_length_have_no_score(nmt: Nmt, tmp_path: Path, count
 
 @pytest.fixture(scope="module")
 def fresh(tmp_path_factory: pytest.TempPathFactory, demo_pairs: Pairs, nmt: Nmt) -> Begun:
-    """Four updates, validated on an empty line and one of 3,000 words too."""
+    """Four updates, validated on an empty line and on one that is too long for one search too."""
     root = tmp_path_factory.mktemp("fresh")
-    odd = [("A short one .", "Ein kurzer ."), ("", ""), ("word " * 3_000, "Wort " * 3_000)]
+    odd = [("A short one .", "Ein kurzer ."), ("", ""), ("word " * 600, "Wort " * 600)]
     data = write_corpus(root / "corpus", train=demo_pairs[:60], valid=odd + demo_pairs[60:68])
     config = recipe(root, steps=4, validate_every=2, warmup=3)
     words: list[str | Path] = ["train", "--data", data, "--preset", "tiny", "--config", config, "--dropout", "0", "-m"]
@@ -359,7 +358,7 @@ def test_micro_batches_make_one_batch(fresh: Begun, nmt: Nmt, tmp_path: Path) ->
 
 
 def test_a_torn_checkpoint_gives_way_to_the_one_before(fresh: Begun, nmt: Nmt, tmp_path: Path) -> None:
-    """Cut to half its length, it is named and passed over; the run ends as before. Finished, it is not begun again."""
+    """Cut to half its length, it is named and passed over; the run ends as before. Finished, it serves no other one."""
     model = Path(shutil.copytree(fresh[1], tmp_path / "model"))
     newest = model / "checkpoints" / "step-000004" / "optimizer.pt"
     os.truncate(newest, newest.stat().st_size // 2)
@@ -368,7 +367,6 @@ def test_a_torn_checkpoint_gives_way_to_the_one_before(fresh: Begun, nmt: Nmt, t
     assert re.search(r"going on after update 2, rate 9\.62e-02\n", again)
     assert outcome(model) == outcome(fresh[1])
     before = files(model)
-    assert "this run is finished (4 updates)" in told(nmt(*fresh[0], model))
     message = refused(nmt(*fresh[0], model, "--seed", "2", "--vocab-size", "440"))
     assert re.search("holds another run: vocab_size was 450, now 440; seed was 1, now 2[.]", message)
     assert files(model) == before
@@ -387,13 +385,14 @@ def test_a_gpu_that_is_not_there_is_not_replaced(overfitted: Path, nmt: Nmt) -> 
     assert "--device cuda: PyTorch finds no CUDA device here" in refused(done)
 
 
-def test_an_exported_model_says_the_same(overfitted: Path, sources: list[str], nmt: Nmt, tmp_path: Path) -> None:
+def test_an_exported_model_says_the_same(
+    searched: dict[str, Found], overfitted: Path, asked: list[str], nmt: Nmt, tmp_path: Path
+) -> None:
     """It is checked as it is written, and line by line afterwards."""
     pytest.importorskip("ctranslate2")
     model = Path(shutil.copytree(overfitted, tmp_path / "model"))
     assert "checked: 100 of 100 have the same greedy translation in fp32\n" in told(nmt("export", "-m", model))
-    text = joined([*sources[100:], *BLANK, *SIGNS]).encode()
-    words = ["translate", "-m", model, "--beam", "1", "--engine"]
-    ours, theirs = (printed(nmt(*words, engine, stdin=text)) for engine in ("torch", "ctranslate2"))
-    assert theirs == ours
-    assert len({*ours}) > 90
+    words = ["translate", "-m", model, "--beam", "1", "--engine", "ctranslate2"]
+    found = printed(nmt(*words, stdin=joined([*asked[:100], *BLANK, *SIGNS]).encode()))
+    assert found == [*(one["text"] for one in searched["1"][:100]), *("" for _ in BLANK), *SIGNS]
+    assert len({*found}) > 90

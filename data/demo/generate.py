@@ -4,6 +4,10 @@
 `python3 data/demo/generate.py` rewrites the files beside it, byte for byte the same each time. A Clause says what
 is meant; english() and german() spell it, each in its own word order; the patterns join clauses into sentences.
 README.md tells how every English sentence is kept to one German sentence.
+
+It is longer than the files of the tool because it is none of them: one program, which needs nothing but Python and this folder
+and is read from top to bottom as a grammar is, from words and noun phrases to clauses, sentences and the corpus. All draw from
+one random generator, in an order that the committed text depends on.
 """
 
 import gzip

@@ -40,6 +40,12 @@ def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
     )
 
 
+def sinusoids(d_model: int) -> Tensor:
+    """The table of positions, sines and cosines in turn: [LONGEST, D]."""
+    angles = torch.arange(LONGEST).unsqueeze(1) * 10_000.0 ** (-torch.arange(0, d_model, 2).double() / d_model)
+    return torch.stack([angles.sin(), angles.cos()], -1).flatten(1).float()
+
+
 def nmt_contender(workload: dict[str, Any], precision: str, folder: Path) -> Contender:
     """The tool's own update, batch making included."""
     from nmt.config import PRESETS
@@ -71,8 +77,7 @@ class TorchTransformer(nn.Module):
         d_model, dropout = sizes["d_model"], sizes["dropout"]
         self.embedding = nn.Embedding(vocabulary_size, d_model, padding_idx=PAD)
         nn.init.normal_(self.embedding.weight, std=d_model**-0.5)
-        angles = torch.arange(LONGEST).unsqueeze(1) * 10_000.0 ** (-torch.arange(0, d_model, 2) / d_model)
-        self.register_buffer("positions", torch.stack([angles.sin(), angles.cos()], -1).flatten(1), persistent=False)
+        self.register_buffer("positions", sinusoids(d_model), persistent=False)
         self.dropout = nn.Dropout(dropout)
         layers = sizes["layers"]
         self.transformer = nn.Transformer(

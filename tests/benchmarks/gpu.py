@@ -5,7 +5,7 @@
 In six minutes: the tests that need CUDA; the speed of the base model; two minutes of `nmt train` and the BLEU of what came of
 it; the speed of decoding; then, as time is left, the speed of the big model and of other cuts into micro-batches. OUT gets
 gpu.json and gpu.md, rewritten after every part, so that a run that is cut short has told what it knows, and the trained model's
-log and report. `--miniature` goes through the same on a CPU in small.
+log and report. `--miniature` goes through the same on a CPU in small, with a few hundred pairs of DATA.
 
 - Target tokens count EOS and no padding. FLOPs a target token are counted from the architecture as in training.py; a model's
   FLOP utilisation is these against the GPU's published dense bf16 peak, or against its best square matrix product where this
@@ -25,20 +25,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 
 from nmt import devices
 from nmt.config import PRESETS, ModelConfig, TrainingConfig
-from nmt.data import corpus as corpora
 from nmt.data.batching import Plan
-from nmt.data.corpus import CleaningReport, usable
-from nmt.data.prepared import PreparedPairs, prepare
-from nmt.data.vocabulary import Vocabulary, learn
+from nmt.data.prepared import PreparedPairs
+from nmt.data.vocabulary import Vocabulary
 from nmt.model.transformer import Transformer
 from nmt.model_directory import ModelDirectory
 from nmt.training import trainer as training
@@ -46,7 +45,7 @@ from nmt.training.ahead import ahead
 from nmt.training.probe import find_micro_batch
 from nmt.training.trainer import Trainer
 from nmt.translation.loading import load_translator
-from tests.benchmarks.training import flops_per_token
+from tests.benchmarks.training import flops_per_token, matmul_flops, prepared, synchronize
 
 ROOT = Path(__file__).parents[2]
 PEAK = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "B200": 2250e12, "L40S": 362e12}  # dense bf16, as published
@@ -91,45 +90,18 @@ def out_of_time(_number: int, _frame: Any) -> None:
 
 
 def machine(device: torch.device) -> dict[str, Any]:
-    facts = {
-        "device": devices.describe(device, "bf16"),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-    }
+    facts: dict[str, Any] = {"device": devices.describe(device, "bf16"), "torch": torch.__version__}
+    facts["python"] = platform.python_version()
     known = next((flops for name, flops in PEAK.items() if name in facts["device"]), None)
     size = 4_096 if device.type == "cuda" else 512
-    return facts | {"peak": known or matmul_peak(device, size), "peak_is": "published" if known else "measured"}
-
-
-def matmul_peak(device: torch.device, size: int) -> float:
-    """FLOPs a second of a square bf16 product."""
-    one = torch.randn(size, size, device=device, dtype=torch.bfloat16)
-    times = []
-    for _ in range(10):
-        synchronize(device)
-        began = time.perf_counter()
-        one @ one
-        synchronize(device)
-        times.append(time.perf_counter() - began)
-    return 2 * size**3 / min(times)
-
-
-def synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    facts["peak_is"] = "published" if known else "measured"
+    return facts | {"peak": known or matmul_flops(torch.bfloat16, size, device)}
 
 
 def cuda_tests() -> dict[str, Any]:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_cuda.py"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=80)
     return {"exit": done.returncode, "summary": done.stdout.strip().splitlines()[-1:], "log": done.stdout[-4_000:]}
-
-
-def prepared(data: str, pairs: int, size: int) -> tuple[Vocabulary, PreparedPairs]:
-    settings = TrainingConfig(vocab_size=size)
-    texts = list(islice(usable(corpora.load(data, "en", "de").train, settings, CleaningReport()), pairs))
-    vocabulary = learn(texts, len(texts), size, settings.seed)
-    return vocabulary, prepare(texts, vocabulary, settings, CleaningReport())
 
 
 def speed(
@@ -142,7 +114,7 @@ def speed(
     plan = Plan(pairs, config.tokens_per_update, 1)
     trainer = Trainer(network, plan, config, device, "bf16", compiled=compiled)
     try:
-        with setting(training, "FEWEST_ON_GPU", fewest):
+        with mock.patch.object(training, "FEWEST_ON_GPU", fewest):
             began = time.perf_counter()
             if device.type == "cuda":
                 trainer.progress.micro_batch_tokens = find_micro_batch(trainer, round(1.25 * config.tokens_per_update))
@@ -187,16 +159,6 @@ def speed(
         torch._dynamo.reset()
         if device.type == "cuda":
             torch.cuda.empty_cache()
-
-
-@contextlib.contextmanager
-def setting(module: Any, name: str, value: Any) -> Iterator[None]:
-    before = getattr(module, name)
-    setattr(module, name, value)
-    try:
-        yield
-    finally:
-        setattr(module, name, before)
 
 
 def train(data: str, model: Path, recipe: dict[str, Any], preset: str, seconds: float, most: float) -> dict[str, Any]:
@@ -255,16 +217,6 @@ def decode(model: Path, lines: int, device: str) -> dict[str, Any]:
     return speeds
 
 
-def few(data: str, folder: Path) -> str:
-    """The first lines of a corpus, as a corpus."""
-    corpus = corpora.load(data, "en", "de")
-    folder.mkdir()
-    for split, lines in (("train", 300), ("valid", 10), ("test", 10)):
-        for side, text in zip(("en", "de"), zip(*islice(getattr(corpus, split), lines), strict=True), strict=True):
-            (folder / f"{split}.{side}").write_text("".join(f"{line}\n" for line in text), encoding="utf-8")
-    return str(folder)
-
-
 def markdown(facts: dict[str, Any]) -> str:
     rows = [
         "| model | compiled | target tokens/s | utilisation | padding | micro-batches an update | memory | 100,000 updates |",
@@ -295,7 +247,7 @@ def main(arguments: list[str] | None = None) -> None:
     report = Report(given.out.resolve())
     with tempfile.TemporaryDirectory() as folder:
         if given.miniature:
-            measure_in_small(report, few(data, Path(folder) / "few"), Path(folder))
+            measure_in_small(report, data, Path(folder))
         else:
             measure(report, data, Path(folder))
         for name in ("train.log", "model/config.json", "model/metrics.jsonl", "model/report.html"):
@@ -309,7 +261,7 @@ def measure(report: Report, data: str, folder: Path) -> None:
     device = devices.find_device("cuda")
     report.add("machine", lambda: machine(device))
     report.add("tests that need CUDA", cuda_tests)
-    vocabulary, pairs = prepared(data, PAIRS, 37_000)
+    vocabulary, pairs = prepared(data, TrainingConfig(vocab_size=37_000), PAIRS)
 
     def add_speed(name: str, compiled: bool, fewest: int, needs: float) -> None:
         model, config = PRESETS[name].model, PRESETS[name].training
@@ -339,7 +291,7 @@ def measure_in_small(report: Report, data: str, folder: Path) -> None:
     """The same parts on a CPU, but for the compiler, which would take longer than all the rest."""
     device = devices.find_device("cpu")
     report.add("machine", lambda: machine(device))
-    vocabulary, pairs = prepared(data, 300, 500)
+    vocabulary, pairs = prepared(data, TrainingConfig(vocab_size=500), 300)
     sizes = {"layers": 1, "d_model": 32, "heads": 2, "d_ff": 64}
     limits = {"tokens_per_update": 200, "vocab_size": 500}
     for name in ("base", "big"):

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from typing import Any
 
 from nmt.data.corpus import demo_folder
 from nmt.lines import read_lines
+from tests.conftest import torchrun, write_corpus
 
 RECIPE = """
 [model]
@@ -43,16 +45,12 @@ precision = "fp32"
 CLOCKS = ("minutes", "tokens_per_second")
 
 
-def command(folder: Path, name: str, ranks: int) -> list[str]:
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
-    nmt = ["-m", "nmt", "train", "--data", "corpus", "--config", "recipe.toml", "--preset", "tiny", "-m", name]
-    return [sys.executable, *torchrun, *nmt]
-
-
 def start(folder: Path, name: str, ranks: int) -> subprocess.Popen[bytes]:
+    nmt = ["-m", "nmt", "train", "--data", "corpus", "--config", "recipe.toml", "--preset", "tiny", "-m", name]
+    command = torchrun(ranks, *nmt) if ranks > 1 else [sys.executable, *nmt]
     with (folder / f"{name}.log").open("ab") as log:
         environment = os.environ | {"OMP_NUM_THREADS": "1"}  # so that sums are taken in one order
-        return subprocess.Popen(command(folder, name, ranks), cwd=folder, stderr=log, env=environment)
+        return subprocess.Popen(command, cwd=folder, stderr=log, env=environment)
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
@@ -89,11 +87,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as root:
         folder = Path(root)
         (folder / "recipe.toml").write_text(RECIPE)
-        (folder / "corpus").mkdir()
-        for language in ("en", "de"):
-            lines = list(islice(read_lines(demo_folder() / f"train.{language}.gz"), 400))
-            for split, chosen in (("train", lines), ("valid", lines[:20])):
-                (folder / "corpus" / f"{split}.{language}").write_text("\n".join(chosen) + "\n", encoding="utf-8")
+        sides = (read_lines(demo_folder() / f"train.{language}.gz") for language in ("en", "de"))
+        pairs = list(islice(zip(*sides, strict=True), 400))
+        write_corpus(folder / "corpus", train=pairs, valid=pairs[:20])
         began = time.perf_counter()
         assert start(folder, "straight", given.ranks).wait() == 0, (folder / "straight.log").read_text()
         straight = time.perf_counter() - began
@@ -107,7 +103,8 @@ def main() -> None:
             except subprocess.TimeoutExpired:
                 kill(process)
                 killed += 1
-                print(f"kill {killed} after {wait:.1f} s, with {checkpoints(folder)}")
+                saved = max((path.name for path in folder.glob("killed/checkpoints/*")), default="nothing saved")
+                print(f"kill {killed} after {wait:.1f} s, with {saved}")
                 continue
             assert code == 0, (folder / "killed.log").read_text()
             if killed >= given.kills:
@@ -115,14 +112,10 @@ def main() -> None:
             # It came to its end too soon: the rest of the kills are for another run, from the beginning.
             compare(folder)
             print(f"done after {killed} kills: the same")
-            subprocess.run(["rm", "-rf", "killed", "killed.log"], cwd=folder, check=True)
+            shutil.rmtree(folder / "killed")
+            (folder / "killed.log").unlink()
         compare(folder)
         print(f"{killed} kills, {starts} starts, ranks {given.ranks}: the same to the last byte")
-
-
-def checkpoints(folder: Path) -> str:
-    names = sorted(path.name for path in folder.glob("killed/checkpoints/*"))
-    return names[-1] if names else "nothing saved"
 
 
 def compare(folder: Path) -> None:

@@ -24,7 +24,6 @@ outputs; in the two others, which have one argument for all, on attention weight
   would show. Joey NMT leaves out the entropy of the smoothed targets, a constant.
 """
 
-import argparse
 import itertools
 import json
 import pickle
@@ -37,16 +36,16 @@ from typing import Any
 
 import torch
 
-from nmt.config import PRESETS
+from nmt.config import PRESETS, TrainingConfig
 from nmt.data import corpus as corpora
 from nmt.data.batching import Plan
 from nmt.data.corpus import CleaningReport, usable
 from nmt.data.prepared import PreparedPairs, prepare
-from nmt.data.vocabulary import learn
+from nmt.data.vocabulary import Vocabulary, learn
 from nmt.model.transformer import Transformer
 from tests.benchmarks import contenders, turns
 from tests.benchmarks.contenders import CONTENDERS, PAD, TorchTransformer, cross_entropy
-from tests.benchmarks.turns import Contender
+from tests.benchmarks.turns import Contender, Row
 
 SHAPES: dict[str, dict[str, Any]] = {  # what differs from the preset `tiny`: 3+3 layers, D 256, FFN 512, H 4
     "tiny": {"dropout": 0.3},
@@ -57,16 +56,21 @@ REFERENCE = "torch.nn.Transformer"
 OWN = ("nmt", REFERENCE)  # contenders that need nothing of the peers' environment
 MICRO_BATCH = 1_280  # padded tokens a side, as the preset has it on a CPU
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
+CPU = torch.device("cpu")
+
+
+def prepared(data: str, settings: TrainingConfig, most: int | None) -> tuple[Vocabulary, PreparedPairs]:
+    """The vocabulary and the ids of the first pairs of a corpus, English to German, in memory."""
+    texts = list(itertools.islice(usable(corpora.load(data, "en", "de").train, settings, CleaningReport()), most))
+    vocabulary = learn(texts, len(texts), settings.vocab_size, settings.seed)
+    return vocabulary, prepare(texts, vocabulary, settings, CleaningReport())
 
 
 def make_workload(data: str, shape: str, count: int, folder: Path) -> dict[str, Any]:
     """Write what the contenders read: the first `count` updates of a plan, cut as nmt cuts them, and the pairs themselves."""
     preset, smoke = PRESETS["tiny"], shape == "smoke"
     settings = preset.training.model_copy(update={"tokens_per_update": 128, "vocab_size": 600} if smoke else {})
-    corpus = corpora.load(data, "en", "de")
-    texts = list(itertools.islice(usable(corpus.train, settings, CleaningReport()), 500 if smoke else None))
-    vocabulary = learn(texts, len(texts), settings.vocab_size, settings.seed)
-    pairs: PreparedPairs = prepare(texts, vocabulary, settings, CleaningReport())
+    vocabulary, pairs = prepared(data, settings, 500 if smoke else None)
     (folder / "pairs.pickle").write_bytes(pickle.dumps(pairs))
     plan = Plan(pairs, settings.tokens_per_update, settings.seed)
     updates, began = [], time.perf_counter()
@@ -134,77 +138,71 @@ def flops_per_token(workload: dict[str, Any]) -> float:
     return 3 * 2 * products / tokens
 
 
-def matmul_flops(precision: torch.dtype, size: int = 2_048) -> float:
+def matmul_flops(precision: torch.dtype, size: int = 2_048, device: torch.device = CPU) -> float:
     """FLOPs a second of the best of three square products."""
-    one, other = (torch.randn(size, size).to(precision) for _ in range(2))
+    one, other = (torch.randn(size, size, device=device, dtype=precision) for _ in range(2))
     times = []
     for _ in range(3):
+        synchronize(device)
         began = time.perf_counter()
         one @ other
+        synchronize(device)
         times.append(time.perf_counter() - began)
     return 2 * size**3 / min(times)
 
 
-def compete(field: list[Contender], rounds: int, steps: int, warmup: int) -> dict[str, float]:
-    """Run all rounds; times, memory and losses go to the contenders. Returns the machine's peak, a precision."""
-    peak = dict.fromkeys(PRECISIONS, 0.0)
+def synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def compete(
+    field: list[Contender], workload: dict[str, Any], rounds: int, steps: int, warmup: int
+) -> tuple[list[Row], dict[str, float]]:
+    """What is measured of each contender, and the machine's best matrix product, a precision."""
     for contender in field:
         contender.prepare(warmup)
         if contender.lost and contender.name in OWN:
             raise SystemExit(f"{contender}: {contender.facts['lost']}")
-    running = [contender for contender in field if not contender.lost]
-    for number in range(rounds):
+    peak = dict.fromkeys(PRECISIONS, 0.0)
+
+    def measure_peak() -> None:
         time.sleep(turns.PAUSE)
         for name, dtype in PRECISIONS.items():
             peak[name] = max(peak[name], matmul_flops(dtype))
-        for contender in turns.in_turn(running, number):
-            contender.turn(steps)
-        print(f"round {number + 1} of {rounds}", file=sys.stderr)
-    for contender in running:
-        contender.facts |= contender.finish()
-    return peak
 
-
-def results(
-    field: list[Contender], workload: dict[str, Any], steps: int, warmup: int, peak: dict[str, float]
-) -> list[dict[str, Any]]:
-    """What is measured of each contender, in numbers."""
-    flops, [reference] = flops_per_token(workload), [c for c in field if (c.name, c.precision) == (REFERENCE, "fp32")]
+    answers = turns.race([(contender, steps) for contender in field], rounds, measure_peak)
     counts = [tokens for _, tokens in workload["updates"][warmup:]]
     tokens = [sum(counts[start : start + steps]) for start in range(0, len(counts), steps)]
-    rows = []
-    for contender in field:
-        row = {"contender": contender.name, "precision": contender.precision} | contender.facts
-        if "lost" not in row:
-            speed = statistics.median(n / seconds for n, seconds in zip(tokens, contender.rounds, strict=True))
-            row |= turns.ratio(reference.rounds, contender.rounds)
+    seconds = [[answer["seconds"] for answer in found] for found in answers]
+    [reference] = [number for number, c in enumerate(field) if (c.name, c.precision) == (REFERENCE, "fp32")]
+    flops, rows = flops_per_token(workload), []
+    for contender, own in zip(field, seconds, strict=True):
+        row = {"contender": contender.name, "precision": contender.precision} | contender.facts | contender.finish()
+        if not contender.lost:
+            speed = statistics.median(n / each for n, each in zip(tokens, own, strict=True))
             row |= {"tokens_per_second": speed, "share_of_peak": flops * speed / peak[contender.precision]}
-            row |= {"seconds": contender.rounds}
+            row |= turns.ratio(seconds[reference], own) | {"seconds": own}
         rows.append(row)
-    return rows
+    return rows, peak
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """The results in Markdown."""
-    titles = ["contender", "precision", "target tokens/s", f"x {REFERENCE} fp32 (least-greatest)", "of the matmul peak"]
-    titles += ["peak memory (before), MiB", "parameters", "loss"]
-    lines = []
-    for row in rows:
-        start = [f"{row['contender']} {row.get('version', '')}", row["precision"]]
-        if "lost" in row:
-            lines.append([*start, f"lost: {row['lost']}"])
-            continue
-        lines.append(
-            [
-                *start, f"{row['tokens_per_second']:,.0f}",
-                f"{row['ratio']:.2f} ({row['least']:.2f}-{row['greatest']:.2f})", f"{row['share_of_peak']:.0%}",
-                f"{row['memory']:,.0f} ({row['memory_before']:,.0f})", f"{row['parameters']:,}", f"{row['loss']:.3f}",
-            ]
-        )  # fmt: skip
-    return turns.markdown(titles, lines)
+def table(rows: list[Row]) -> str:
+    return turns.table(
+        rows,
+        ("contender", "precision"),
+        {
+            "target tokens/s": lambda row: f"{row['tokens_per_second']:,.0f}",
+            f"x {REFERENCE} fp32 (least-greatest)": turns.compared,
+            "of the matmul peak": lambda row: f"{row['share_of_peak']:.0%}",
+            "peak memory (before), MiB": lambda row: f"{row['memory']:,.0f} ({row['memory_before']:,.0f})",
+            "parameters": lambda row: f"{row['parameters']:,}",
+            "loss": lambda row: f"{row['loss']:.3f}",
+        },
+    )
 
 
-def describe(workload: dict[str, Any], threads: int, peak: dict[str, float], rows: list[dict[str, Any]]) -> str:
+def describe(workload: dict[str, Any], threads: int, peak: dict[str, float], rows: list[Row]) -> str:
     """The conditions, in four lines."""
     layers, d_model, heads, d_ff, dropout = workload["sizes"].values()
     batches = [batch for batches, _ in workload["updates"] for batch in batches]
@@ -224,18 +222,11 @@ def describe(workload: dict[str, Any], threads: int, peak: dict[str, float], row
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Training speed of nmt beside its peers, on the same batches.")
-    parser.add_argument(
-        "--peers", metavar="PYTHON", default=sys.executable, help="a Python with transformers and joeynmt"
-    )
+    parser = turns.command_line("Training speed of nmt beside its peers, on the same batches.", rounds=10)
     parser.add_argument("--data", default="demo", help="as for nmt train, English to German (default: demo)")
     parser.add_argument("--shape", choices=SHAPES, default="tiny", help="the model's sizes (default: tiny)")
-    parser.add_argument("--threads", type=int, default=2, help="for each contender (default: 2)")
-    parser.add_argument("--rounds", type=int, default=10, help="timed turns of each contender (default: 10)")
     parser.add_argument("--steps", type=int, default=4, help="updates a turn (default: 4)")
     parser.add_argument("--warmup", type=int, default=4, help="updates before the first timed turn (default: 4)")
-    parser.add_argument("--smoke", action="store_true", help="does it run: tiny sizes, two rounds, nothing of --peers")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there too, every round's seconds")
     options = parser.parse_args(arguments)
     if options.smoke:
         options.shape, options.data, options.rounds, options.steps, options.warmup = "smoke", "demo", 2, 1, 1
@@ -254,8 +245,7 @@ def main(arguments: list[str] | None = None) -> None:
             )
             for name, precision in itertools.product(OWN if options.smoke else CONTENDERS, PRECISIONS)
         ]  # fmt: skip
-        peak = compete(field, options.rounds, options.steps, options.warmup)
-    rows = results(field, workload, options.steps, options.warmup, peak)
+        rows, peak = compete(field, workload, options.rounds, options.steps, options.warmup)
     print(f"{describe(workload, options.threads, peak, rows)}\n\n{table(rows)}")
     if options.json:
         facts = {"data": options.data, "shape": options.shape, "threads": options.threads, "matmul_peak": peak}

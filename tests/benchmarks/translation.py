@@ -15,7 +15,7 @@ anything is measured, every contender that computes in fp32 must give nmt's gree
   a trained model does not want it.
 - Beams differ. nmt and Joey NMT divide by ((5 + L) / 6)^0.6, the two others by L^0.6. nmt stops where nothing live can win;
   `generate` (early_stopping=False, its default) where nothing live could win at its present length; CTranslate2 and Joey NMT
-  at four ended hypotheses. `tokens/sentence` and BLEU tell what that does, `equal` how many translations are nmt's in fp32.
+  at four ended hypotheses. `tokens/sentence` and BLEU tell what that does, and how many translations are nmt's in fp32.
 - nmt's engines search two batches side by side where there are several. CTranslate2 called directly is given its best as well:
   a worker for each thread, which serves a sentence alone best too, and all batches at once. The others have no such mode.
 - Target tokens are those of the translations, EOS counted, padding not.
@@ -24,15 +24,12 @@ anything is measured, every contender that computes in fp32 must give nmt's gree
 
 Last come batches of 1, 4, 16 and 64 sentences through nmt alone: larger ones must be faster (fault S2). And every engine and
 precision of nmt translates the test set in small batches, in another order: the same text is promised for all lines in fp32
-and for 99.5% in less. What whole `nmt translate` processes take, from threads (fault S1) to memory, is measured by
-processes.py.
+and for 99.5% in less.
 """
 
-import argparse
 import json
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -47,15 +44,18 @@ import torch
 from nmt.config import PRESETS, ModelConfig
 from nmt.data.corpus import demo_folder
 from nmt.data.vocabulary import Vocabulary, learn
+from nmt.errors import NmtError
 from nmt.ids import EOS, FIRST_PIECE
 from nmt.lines import read_lines
 from nmt.model.transformer import Transformer
 from nmt.model_directory import ModelDirectory
+from nmt.reporting import Reporter
 from nmt.scoring.metrics import bleu
 from nmt.training import checkpoint
+from nmt.translation.export import export
 from nmt.translation.translator import BATCH_TOKENS, LONGEST
 from tests.benchmarks import translators, turns
-from tests.benchmarks.turns import Contender
+from tests.benchmarks.turns import Contender, Row
 
 OWN = ("nmt", "fp32")
 REFERENCE = ("Hugging Face MarianMT", "fp32")
@@ -153,27 +153,28 @@ def make_miniature(path: Path) -> ModelDirectory:
     return directory
 
 
-def make_workload(directory: ModelDirectory, text: Text, folder: Path) -> dict[str, Any]:
+def make_workload(directory: ModelDirectory, text: Text, precisions: Sequence[str], folder: Path) -> dict[str, Any]:
     """Write what the contenders read. Returns the model's sizes."""
     config = ModelConfig.model_validate(directory.read_config()["model"])
     if config.norm != "post":
         raise SystemExit(f"{directory.path}: the peers are given post-LN models only")
     workload = {
         "model": str(directory.path.resolve()), "sizes": config.model_dump(), "vocabulary_size": len(text.vocabulary),
-        "sources": text.sources, "exports": {precision: export(directory, precision, folder) for precision in ("fp32", "int8")},
+        "sources": text.sources, "exports": {precision: exported(directory, precision, folder) for precision in precisions},
     }  # fmt: skip
     (folder / "workload.json").write_text(json.dumps(workload))
     return config.model_dump()
 
 
-def export(directory: ModelDirectory, precision: str, folder: Path) -> dict[str, str]:
-    """`nmt export` of a copy: the copy, or why there is none."""
+def exported(directory: ModelDirectory, precision: str, folder: Path) -> dict[str, str]:
+    """A copy of the model directory with an export in it, or why there is none."""
     copy = folder / precision
     shutil.copytree(directory.path, copy, ignore=shutil.ignore_patterns("checkpoints", "tensorboard", "ctranslate2"))
-    quantization = ["--quantization", precision] if precision != "fp32" else []
-    command = [sys.executable, "-m", "nmt", "export", "--model", str(copy), *quantization]
-    done = subprocess.run(command, cwd=turns.ROOT, capture_output=True, text=True, check=False)
-    return {"lost": done.stderr.strip().splitlines()[-1]} if done.returncode else {"model": str(copy)}
+    try:
+        export(copy, precision if precision != "fp32" else None, Reporter())
+    except NmtError as error:
+        return {"lost": str(error)}
+    return {"model": str(copy)}
 
 
 def check_equality(field: list[Contender], point: Point) -> None:
@@ -197,105 +198,53 @@ def check_equality(field: list[Contender], point: Point) -> None:
             raise SystemExit(f"{contender} gives other greedy translations than nmt: not the same model")
 
 
-def measure(
-    point: Point, field: list[Contender], rounds: int, text: Text, reference: Contender
-) -> list[dict[str, Any]]:
-    """The rows of a point, after all rounds of it."""
-    for contender in field:
+def measure(entries: list[tuple[Contender, Point]], rounds: int, text: Text, reference: int = 0) -> list[Row]:
+    """A row for each. Ratios are to the entry of this number; `equal` tells how many translations are the first one's."""
+    for contender, point in entries:
         contender.turn(point.request(2))  # a warm-up
-        contender.rounds = []
-    for number in range(rounds):
-        for contender in turns.in_turn(field, number):
-            contender.turn(point.request())
-        print(f"{point.name}: round {number + 1} of {rounds}", file=sys.stderr)
-    for needed in (field[0], reference):
-        if needed.lost:
-            raise SystemExit(f"{needed}: {needed.facts['lost']}")
-    expected, rows = field[0].facts["translations"], []
-    for contender in field:
-        row = {"point": point.name, "contender": contender.name, "precision": contender.precision} | contender.facts
-        translations = row.pop("translations", [])
+    answers = turns.race([(contender, point.request()) for contender, point in entries], rounds)
+    seconds = [[answer["seconds"] for answer in found] for found in answers]
+    first: dict[int, list[int]] = {}
+    rows = []
+    for (contender, point), found, own in zip(entries, answers, seconds, strict=True):
+        row = {"search": point.name, "contender": contender.name, "precision": contender.precision} | contender.facts
         if not contender.lost:
-            row |= speeds(translations, contender.rounds) | turns.ratio(reference.rounds, contender.rounds)
-            row["equal"] = sum(map(list.__eq__, translations, expected)) / len(expected)
-            row["bleu"] = text.bleu(point, translations)
+            translations = found[-1]["translations"]
+            of_number = dict(zip(point.numbers, translations, strict=True))
+            if contender is entries[0][0]:
+                first = first or of_number
+            row |= speeds(translations, own) | {"bleu": text.bleu(point, translations)}
+            if not entries[reference][0].lost:
+                row |= turns.ratio(seconds[reference], own)
+            if first:
+                row["equal"] = sum(of_number[number] == ids for number, ids in first.items()) / len(first)
         rows.append(row)
     return rows
 
 
-def speeds(translations: list[list[int]], rounds: list[float]) -> dict[str, Any]:
+def speeds(translations: list[list[int]], seconds: list[float]) -> dict[str, Any]:
     tokens = sum(len(ids) + 1 for ids in translations)
     return {
-        "sentences": len(translations), "tokens": tokens, "seconds": list(rounds),
-        "sentences_per_second": median(len(translations) / seconds for seconds in rounds),
-        "tokens_per_second": median(tokens / seconds for seconds in rounds),
+        "sentences": len(translations), "tokens": tokens, "seconds": seconds,
+        "sentences_per_second": median(len(translations) / each for each in seconds),
+        "tokens_per_second": median(tokens / each for each in seconds),
     }  # fmt: skip
 
 
-def measure_sizes(contender: Contender, points: list[Point], rounds: int, text: Text) -> list[dict[str, Any]]:
-    """The rows of one contender with batches of several sizes, in turn; the first is what the others are compared with."""
-    seconds = [list[float]() for _ in points]
-    answers: list[dict[str, Any]] = [{} for _ in points]
-    for number in range(rounds):
-        for place, point in list(enumerate(points))[:: 1 if number % 2 == 0 else -1]:
-            answers[place] = contender.ask(point.request())
-            seconds[place].append(answers[place]["seconds"])
-        print(f"batch sizes: round {number + 1} of {rounds}", file=sys.stderr)
-    rows = []
-    for point, answer, own in zip(points, answers, seconds, strict=True):
-        row = {"point": point.name, "contender": contender.name, "precision": contender.precision}
-        row |= {"version": contender.facts["version"], "memory": answer["memory"]}
-        row |= speeds(answer["translations"], own) | turns.ratio(seconds[0], own)
-        rows.append(row | {"bleu": text.bleu(point, answer["translations"])})
-    return rows
-
-
-def measure_sameness(field: list[Contender], full: Point, text: Text) -> list[dict[str, Any]]:
-    """How many translations are in small batches, in another order, what they were at the point measured last."""
-    small = Point(f"{full.name} and batches of {SMALL}", full.beam, text.shuffled(full.numbers, SMALL))
-    rows = []
-    for contender in field:
-        row = {"point": small.name, "contender": contender.name, "precision": contender.precision}
-        before = dict(zip(full.numbers, contender.facts.get("translations", []), strict=not contender.lost))
-        contender.turn(small.request())
-        if contender.lost:
-            row["lost"] = contender.facts["lost"]
-        else:
-            found = zip(small.numbers, contender.facts["translations"], strict=True)
-            row["same"] = sum(ids == before[number] for number, ids in found) / len(before)
-        print(f"{small.name}: {contender}", file=sys.stderr)
-        rows.append(row)
-    return rows
-
-
-def sameness_table(rows: list[dict[str, Any]]) -> str:
-    titles = ["search", "contender", "precision", "the same text"]
-    lines = [
-        [row["point"], row["contender"], row["precision"], f"{row['same']:.1%}" if "same" in row else "lost"]
-        for row in rows
-    ]
-    return turns.markdown(titles, lines)
-
-
-def table(rows: list[dict[str, Any]], compared: str) -> str:
-    """The results in Markdown."""
-    titles = ["search", "contender", "precision", "sentences/s", "target tokens/s", f"x {compared} (least-greatest)"]
-    titles += ["tokens/sentence", "equal", "BLEU", "peak memory, MiB"]
-    lines = []
-    for row in rows:
-        start = [row["point"], f"{row['contender']} {row.get('version', '')}".strip(), row["precision"]]
-        if "lost" in row:
-            lines.append([*start, f"lost: {row['lost']}"])
-            continue
-        ratio = f"{row['ratio']:.2f} ({row['least']:.2f}-{row['greatest']:.2f})" if "ratio" in row else ""
-        lines.append(
-            [
-                *start, f"{row['sentences_per_second']:,.1f}", f"{row['tokens_per_second']:,.0f}", ratio,
-                f"{row['tokens'] / row['sentences']:.1f}", f"{row['equal']:.1%}" if "equal" in row else "",
-                f"{row['bleu']:.2f}", f"{row['memory']:,.0f}",
-            ]
-        )  # fmt: skip
-    return turns.markdown(titles, lines)
+def table(rows: list[Row], compared: str, equal: str) -> str:
+    return turns.table(
+        rows,
+        ("search", "contender", "precision"),
+        {
+            "sentences/s": lambda row: f"{row['sentences_per_second']:,.1f}",
+            "target tokens/s": lambda row: f"{row['tokens_per_second']:,.0f}",
+            f"x {compared} (least-greatest)": turns.compared,
+            "tokens/sentence": lambda row: f"{row['tokens'] / row['sentences']:.1f}",
+            f"as {equal}": lambda row: f"{row['equal']:.1%}" if "equal" in row else "",
+            "BLEU": lambda row: f"{row['bleu']:.2f}",
+            "peak memory, MiB": lambda row: f"{row['memory']:,.0f}",
+        },
+    )
 
 
 def plan(text: Text, singles: int, batch_tokens: int) -> list[Point]:
@@ -321,15 +270,8 @@ def describe(text: Text, points: Sequence[Point], sizes: dict[str, Any], threads
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = turns.command_line("Translation speed of nmt beside its peers, with the same weights.", rounds=5)
     parser.add_argument("--model", "-m", type=Path, default=Path("model"), help="the model directory (default: model)")
-    parser.add_argument(
-        "--peers", metavar="PYTHON", default=sys.executable, help="a Python with transformers and joeynmt"
-    )
-    parser.add_argument("--threads", type=int, default=2, help="for each contender (default: 2)")
-    parser.add_argument(
-        "--rounds", type=int, default=5, help="timed turns of each contender at each point (default: 5)"
-    )
     parser.add_argument("--sentences", type=int, default=1_000, help="of the test set at the most (default: 1000)")
     parser.add_argument("--singles", type=int, default=50, help="of them translated alone (default: 50)")
     parser.add_argument("--sized", type=int, default=512, help="of them in batches of several sizes (default: 512)")
@@ -337,10 +279,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--batch-tokens", type=int, default=BATCH_TOKENS, help=f"a full batch (default: {BATCH_TOKENS})"
     )
-    parser.add_argument("--check", action="store_true", help="compare the translations, and measure nothing")
-    parser.add_argument("--smoke", action="store_true", help="does it run: a tiny random model in fp32, two rounds")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there too, every round's seconds")
     options = parser.parse_args(arguments)
+    names = [names for names in FIELD if names[1] == "fp32" or not options.smoke]
     if options.smoke:
         options.rounds, options.singles, options.sized, options.batch_tokens = 2, 4, 8, 100
     torch.manual_seed(1)
@@ -348,38 +288,40 @@ def main(arguments: list[str] | None = None) -> None:
         folder = Path(root)
         directory = make_miniature(folder / "miniature") if options.smoke else ModelDirectory(options.model)
         text = Text(directory, options.sentences)
-        sizes = make_workload(directory, text, folder)
+        precisions = {precision for name, precision in names if "ctranslate2" in name.lower()}
+        sizes = make_workload(directory, text, sorted(precisions), folder)
 
         def launch(name: str, precision: str) -> Contender:
             python = options.peers if name in PEERS else sys.executable
             command = [python, "-m", translators.__name__, name, precision, root]
             return Contender(name, precision, command, folder, options.threads)
 
-        field = [launch(*names) for names in FIELD if names[1] == "fp32" or not options.smoke]
+        field = [launch(*each) for each in names]
         check_equality(field, Point("check", 1, text.batches(text.sample(options.checked), None, options.batch_tokens)))
-        if options.check:
-            return
         field = [contender if contender.lost else launch(contender.name, contender.precision) for contender in field]
         points = plan(text, options.singles, options.batch_tokens)
         for contender in field:
             if not contender.lost:
                 contender.prepare(points[0].request(1))
-        own = field[0]
-        reference = next((c for c in field if (c.name, c.precision) == REFERENCE and not c.lost), own)
-        rows = [row for point in points for row in measure(point, field, options.rounds, text, reference)]
-        sample = text.sample(options.sized)
+        compared = next((n for n, c in enumerate(field) if (c.name, c.precision) == REFERENCE and not c.lost), 0)
+        rows = []
+        for point in points:
+            rows += measure([(contender, point) for contender in field], options.rounds, text, compared)
+        own, sample, full = field[0], text.sample(options.sized), points[-1]
         sized = [Point(f"beam 4, batches of {size}", 4, text.batches(sample, size)) for size in BATCH_SIZES]
-        faults = measure_sizes(own, sized, options.rounds, text)
-        same = measure_sameness([each for each in field if each.name in OURS], points[-1], text)
+        sizes_rows = measure([(own, point) for point in sized], options.rounds, text)
+        small = Point(f"beam 4, batches of {SMALL}, shuffled", 4, text.shuffled(full.numbers, SMALL))
+        ours = [contender for contender in field if contender.name in OURS and not contender.lost]
+        same = [measure([(contender, full), (contender, small)], 1, text)[1] for contender in ours]
         for contender in field:
             contender.finish()
     print(describe(text, [*points, *sized], sizes, options.threads))
-    print(f"\n{table(rows, str(reference))}\n\n{table(faults, sized[0].name)}\n\n{sameness_table(same)}")
+    print(f"\n{table(rows, str(field[compared]), 'nmt in fp32')}\n")
+    print(f"{table(sizes_rows, sized[0].name, sized[0].name)}\n\n{table(same, full.name, full.name)}")
     if options.json:
-        facts = {"threads": options.threads, "batch_tokens": options.batch_tokens, "reference": str(reference)}
-        options.json.write_text(
-            json.dumps(facts | {"rows": rows, "batch_sizes": faults, "same": same}, indent=1) + "\n"
-        )
+        facts = {"threads": options.threads, "batch_tokens": options.batch_tokens, "reference": str(field[compared])}
+        facts |= {"rows": rows, "batch_sizes": sizes_rows, "same": same}
+        options.json.write_text(json.dumps(facts, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ def marian_search(workload: dict[str, Any], precision: str) -> Search:
     import torch
     from transformers import GenerationConfig  # type: ignore[import-not-found]
 
-    from tests.benchmarks.contenders import BOS, PAD, marian_model
+    from tests.benchmarks.contenders import BOS, PAD, marian_model, sinusoids
 
     model = marian_model(workload)
     attention = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "out": "out_proj"}
@@ -82,7 +82,7 @@ def marian_search(workload: dict[str, Any], precision: str) -> Search:
     tables = ("model.shared", "model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head")
     weights |= {f"{table}.weight": embedding for table in tables}
     # its own table has all sines before all cosines, so the model's is put in its place
-    weights |= {f"model.{stack}.embed_positions.weight": positions(workload) for stack in STACKS}
+    weights |= {f"model.{stack}.embed_positions.weight": sinusoids(workload["sizes"]["d_model"]) for stack in STACKS}
     weights["final_logits_bias"] = torch.zeros(1, len(embedding))
     load(model, weights, workload["sizes"]["layer_norm_epsilon"])
     model.to(torch.bfloat16 if precision == "bf16" else torch.float32)
@@ -203,17 +203,6 @@ def parameters(workload: dict[str, Any]) -> "tuple[Tensor, dict[tuple[str, str, 
     return weights["embedding.weight"], layers
 
 
-def positions(workload: dict[str, Any]) -> "Tensor":
-    """The model's table of positions, sines and cosines in turn: [LONGEST, D]."""
-    import torch
-
-    from tests.benchmarks.contenders import LONGEST
-
-    d_model = workload["sizes"]["d_model"]
-    angles = torch.arange(LONGEST).unsqueeze(1) * 10_000.0 ** (-torch.arange(0, d_model, 2).double() / d_model)
-    return torch.stack([angles.sin(), angles.cos()], -1).flatten(1).float()
-
-
 def load(model: Any, weights: "dict[str, Tensor]", epsilon: float) -> None:
     """Every weight that the model has, and no other; the epsilon for every LayerNorm."""
     import torch
@@ -243,6 +232,7 @@ def main() -> None:
     name, precision, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
     answer = open_channel()
     package, build = CONTENDERS[name]
+    version = importlib.metadata.version(package)  # first, for without it there is nothing to build
     workload = json.loads((folder / "workload.json").read_text())
     search = build(workload, precision)
 
@@ -251,7 +241,7 @@ def main() -> None:
         asked = [[batch] for batch in batches] if request["alone"] else [batches]
         return {"translations": [ids for each in asked for found in search(each, request["beam"]) for ids in found]}
 
-    answer(version=importlib.metadata.version(package), memory=peak_memory())
+    answer(version=version, memory=peak_memory())
     serve(answer, translate)
     answer()
 

@@ -8,6 +8,7 @@ Parent and contender speak in lines of JSON. `Contender` is the parent's end; `o
 contenders' Pythons need not have nmt, nor PyTorch, so this file imports neither.
 """
 
+import argparse
 import json
 import os
 import platform
@@ -19,6 +20,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+Row = dict[str, Any]  # what is measured of a contender
 
 ROOT = Path(__file__).parents[2]
 PAUSE = 0.5  # seconds before each turn: threads of the one before may spin a while after their work
@@ -34,7 +37,6 @@ class Contender:
     def __init__(self, name: str, precision: str, command: Sequence[str], folder: Path, threads: int) -> None:
         """`command` begins with the Python. What goes to stderr is kept in the folder."""
         self.name, self.precision = name, precision
-        self.rounds: list[float] = []  # seconds
         self.facts: dict[str, Any] = {}
         self.errors = folder / f"{name} {precision}"
         with self.errors.open("w") as errors:
@@ -58,36 +60,31 @@ class Contender:
         status = self.process.wait()
         raise Lost((self.errors.read_text().strip() or f"it ended with {status}").splitlines()[-1])
 
-    def ask(self, request: Any) -> dict[str, Any]:
-        """The answer to a request. Raises Lost if there is none."""
-        assert self.process.stdin
-        time.sleep(PAUSE)
-        with suppress(BrokenPipeError):  # it ended, and `answer` says why
-            print(json.dumps(request), file=self.process.stdin, flush=True)
-        return self.answer()
-
     def prepare(self, request: Any) -> dict[str, Any]:
-        """Wait until it is built, then give it a first turn, the warm-up. Returns that turn's answer; {} if it is lost."""
+        """Wait until it is built, then give it a first turn, the warm-up."""
         try:
             self.facts = self.answer()
-            self.facts["memory_before"] = self.facts["memory"]
-            return self.ask(request)
+        except Lost as reason:
+            self.facts = {"lost": str(reason)}
+            return {}
+        self.facts["memory_before"] = self.facts["memory"]
+        return self.turn(request)
+
+    def turn(self, request: Any) -> dict[str, Any]:
+        """The answer to a request; {} where the contender is lost, now or before."""
+        if self.lost:
+            return {}
+        assert self.process.stdin
+        time.sleep(PAUSE)
+        try:
+            with suppress(BrokenPipeError):  # it ended, and `answer` says why
+                print(json.dumps(request), file=self.process.stdin, flush=True)
+            done = self.answer()
         except Lost as reason:
             self.facts["lost"] = str(reason)
             return {}
-
-    def turn(self, request: Any) -> None:
-        """A timed turn, unless it is lost; what the answer says is added to the facts."""
-        if self.lost:
-            return
-        try:
-            done = self.ask(request)
-        except Lost as reason:
-            self.facts["lost"] = str(reason)
-            return
-        self.rounds.append(done.pop("seconds"))
-        done["idle"] = max(done["idle"], self.facts.get("idle", 0.0))
-        self.facts |= done
+        self.facts |= {"memory": done["memory"], "idle": max(done["idle"], self.facts.get("idle", 0.0))}
+        return done
 
     def finish(self) -> dict[str, Any]:
         """Its last answer; the process ends."""
@@ -97,9 +94,18 @@ class Contender:
             return {} if self.lost else self.answer()
 
 
-def in_turn(field: list[Contender], number: int) -> list[Contender]:
-    """The order of a round."""
-    return field if number % 2 == 0 else field[::-1]
+def race(
+    entries: Sequence[tuple[Contender, Any]], rounds: int, each_round: Callable[[], None] = lambda: None
+) -> list[list[dict[str, Any]]]:
+    """For each contender and its request, the answers of all rounds; of the lost, fewer. Something may begin each round."""
+    answers: list[list[dict[str, Any]]] = [[] for _ in entries]
+    for number in range(rounds):
+        each_round()
+        for place, (contender, request) in list(enumerate(entries))[:: 1 if number % 2 == 0 else -1]:
+            if done := contender.turn(request):
+                answers[place].append(done)
+        print(f"round {number + 1} of {rounds}", file=sys.stderr)
+    return answers
 
 
 def ratio(reference: list[float], own: list[float]) -> dict[str, float]:
@@ -108,11 +114,20 @@ def ratio(reference: list[float], own: list[float]) -> dict[str, float]:
     return {"ratio": statistics.median(ratios), "least": min(ratios), "greatest": max(ratios)}
 
 
-def markdown(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table; short rows, those of the lost, are filled with empty cells."""
-    full = [titles, *([*row, *[""] * (len(titles) - len(row))] for row in rows)]
-    head, *body = (f"| {' | '.join(row)} |" for row in full)
-    return "\n".join([head, "|---" * len(titles) + "|", *body])
+def table(rows: Sequence[Row], names: Sequence[str], columns: dict[str, Callable[[Row], str]]) -> str:
+    """In Markdown: what a row is of, under these names, then its numbers by title; of a lost contender why it is lost."""
+    lines = []
+    for row in rows:
+        told = dict(row) | {"contender": f"{row['contender']} {row.get('version', '')}".strip()}
+        cells = [f"lost: {row['lost']}"] if "lost" in row else [cell(row) for cell in columns.values()]
+        lines.append([*(told[name] for name in names), *cells, *[""] * (len(columns) - len(cells))])
+    head, *body = (f"| {' | '.join(line)} |" for line in [[*names, *columns], *lines])
+    return "\n".join([head, "|---" * (len(names) + len(columns)) + "|", *body])
+
+
+def compared(row: Row) -> str:
+    """The ratio for a table."""
+    return f"{row['ratio']:.2f} ({row['least']:.2f}-{row['greatest']:.2f})" if "ratio" in row else ""
 
 
 def machine(threads: int) -> str:
@@ -123,9 +138,22 @@ def machine(threads: int) -> str:
     return f"{threads} threads on {cores} cores of {names[0] if names else 'a CPU'}, Python {platform.python_version()}"
 
 
-def peak_memory(process: int | str = "self") -> float:
-    """MiB that a process has held at most. Unlike getrusage's figure, the kernel's has nothing of the parent's."""
-    [line] = [line for line in Path(f"/proc/{process}/status").read_text().splitlines() if line.startswith("VmHWM")]
+def command_line(description: str, rounds: int) -> argparse.ArgumentParser:
+    """The options that the benchmarks beside peers have in common."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument(
+        "--peers", metavar="PYTHON", default=sys.executable, help="a Python with transformers and joeynmt"
+    )
+    parser.add_argument("--threads", type=int, default=2, help="for each contender (default: 2)")
+    parser.add_argument("--rounds", type=int, default=rounds, help=f"timed turns of each contender (default: {rounds})")
+    parser.add_argument("--smoke", action="store_true", help="does it run: tiny sizes, two rounds")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there too, every round's seconds")
+    return parser
+
+
+def peak_memory() -> float:
+    """MiB that this process has held at most. Unlike getrusage's figure, the kernel's has nothing of the parent's."""
+    [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
     return int(line.split()[1]) / 1024
 
 

@@ -212,12 +212,3 @@ def test_a_key_is_of_all_its_parts() -> None:
     """Another value, another name and another type are another key; the order in which they are told is not."""
     assert key_of(a=1, b="x") == key_of(b="x", a=1)
     assert len({key_of(a=1), key_of(a=2), key_of(b=1), key_of(a="1"), key_of(a=[1])}) == 5
-
-
-def test_an_entry_is_not_made_twice(tmp_path: Path) -> None:
-    """A whole entry in a later place is found, though the first place is there too."""
-    (tmp_path / "one").mkdir()
-    Cache([tmp_path / "two"]).put("entry", fill)
-    found = Cache([tmp_path / "one", tmp_path / "two"]).get("entry")
-    assert found is not None
-    assert found.folder == tmp_path / "two" / "entry"

@@ -1,4 +1,4 @@
-"""What is noted of each pair once, and that it drops the same pairs as judging them one by one."""
+"""Which pairs are dropped, and for what reason they are counted: noted once, or judged one by one, the same."""
 
 import itertools
 
@@ -8,7 +8,10 @@ import pytest
 from nmt.config import TrainingConfig
 from nmt.data import cleaning
 from nmt.data.cleaning import REPEATED, CleaningReport, digest_of, dropping, facts_of, mark_repeated, report_of, usable
+from nmt.data.prepared import prepare
 from nmt.data.splits import Pair
+from nmt.data.vocabulary import Vocabulary
+from tests.data.conftest import NOISE
 
 TEXTS = ["", " ", "\u200b", "\x00", "a", "b", "a\tb", "\u2028"]
 PAIRS: list[Pair] = [*itertools.product(TEXTS, TEXTS), *itertools.product(TEXTS[3:], TEXTS[2:])]
@@ -51,3 +54,48 @@ def test_nothing_is_no_repetition() -> None:
         found = np.zeros(count, np.uint8)
         mark_repeated(found, np.zeros(count, np.uint64))
         assert not found.any()
+
+
+def cleaned(pairs: list[Pair], vocabulary: Vocabulary, **settings: bool) -> tuple[CleaningReport, int]:
+    """The report of both filters, and the number of pairs that came through them."""
+    config, report = TrainingConfig.model_validate(settings), CleaningReport()
+    return report, len(prepare(usable(pairs, config, report), vocabulary, config, report))
+
+
+NOISY = [("Hello .", "Hallo ."), *NOISE, ("Hello .", "Hallo .")]
+
+
+@pytest.mark.parametrize(
+    ("settings", "more"),
+    [
+        ({}, {}),
+        ({"drop_identical": True}, {"with identical sides": 1}),
+        ({"drop_duplicates": True}, {"seen before": 1}),
+        ({"drop_identical": True, "drop_duplicates": True}, {"with identical sides": 1, "seen before": 1}),
+    ],
+)
+def test_each_dropped_pair_is_counted_under_its_reason(
+    vocabulary: Vocabulary, settings: dict[str, bool], more: dict[str, int]
+) -> None:
+    """Read is kept plus dropped, by reason; identical sides and repetitions are dropped on request alone."""
+    report, kept = cleaned(NOISY, vocabulary, **settings)
+    always = ("with an empty source", "with an empty target", "over 256 pieces", "with a length ratio over 3")
+    assert dict(report.dropped) == dict.fromkeys(always, 1) | more
+    assert (report.read, report.kept) == (8, kept) == (8, 4 - len(more))
+    assert report.control_characters == 1
+
+
+def test_a_repetition_is_of_both_sides() -> None:
+    """A source with another translation, and a target of another source, are no duplicates."""
+    pairs = [("a", "A"), ("a", "B"), ("c", "A"), ("a", "A")]
+    assert list(usable(pairs, TrainingConfig(drop_duplicates=True), CleaningReport())) == pairs[:3]
+
+
+def test_the_report_reads_as_one_line(vocabulary: Vocabulary) -> None:
+    """What a person sees holds what was read, kept and dropped, the reasons, and the control characters."""
+    report, _ = cleaned([*NOISY, ("", "y")], vocabulary)
+    assert str(report) == (
+        "read 9 pairs, kept 4, dropped 5: 2 with an empty source, 1 with an empty target, "
+        "1 with a length ratio over 3, 1 over 256 pieces; control characters became spaces in 1"
+    )
+    assert str(CleaningReport(read=1_000)) == "read 1,000 pairs, kept 1,000, dropped 0"

@@ -1,4 +1,4 @@
-"""Where pairs come from: folders of text, faults of their files, what is held out, what cleaning drops and counts."""
+"""Where pairs come from: folders of text, faults of their files, what is held out, and what a run makes of it."""
 
 import gzip
 import random
@@ -6,17 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from typer.testing import Result
 
-from nmt import runs
-from nmt.config import TrainingConfig
-from nmt.data.corpus import CleaningReport, Corpus, Pair, load, usable
-from nmt.data.prepared import prepare
-from nmt.data.vocabulary import Vocabulary
-from nmt.errors import UsageError
+from nmt.data.corpus import Pair, load
 from nmt.lines import is_blank
-from nmt.reporting import Reporter
-from nmt.settings import Request
-from tests.conftest import write_corpus
+from tests.conftest import call, write_corpus
+from tests.data.conftest import complaint, numbered, splits
 
 PAIRS = [("one", "eins"), ("two", "zwei"), ("three", "drei")]
 MINIMAL = "[model]\nlayers = 1\nd_model = 8\nheads = 2\n[training]\nsteps = 1\n"
@@ -33,22 +28,6 @@ def write(folder: Path, **files: bytes) -> Path:
 
 def side(pairs: Sequence[Pair], number: int) -> bytes:
     return "".join(pair[number] + "\n" for pair in pairs).encode()
-
-
-def numbered(count: int) -> list[Pair]:
-    return [(f"sentence {number}", f"Satz {number}") for number in range(count)]
-
-
-def splits(corpus: Corpus) -> list[list[Pair]]:
-    return [list(split) if split else [] for split in (corpus.train, corpus.valid, corpus.test)]
-
-
-def complaint(data: Path | str, source: str = "en", target: str = "de") -> str:
-    """The one line that this corpus is refused with."""
-    with pytest.raises(UsageError) as error:
-        load(str(data), source, target)
-    assert "\n" not in str(error.value)
-    return str(error.value)
 
 
 # What is read.
@@ -239,127 +218,34 @@ def test_no_source_is_in_two_splits(tmp_path: Path) -> None:
     assert len(train) == 3 * len(sources[0])
 
 
-def test_blank_pairs_are_not_held_out(tmp_path: Path) -> None:
-    """A test set holds no pair with a blank side, though the corpus is full of them."""
-    pairs = numbered(1_000)
-    holey = [(("" if n % 3 == 1 else s), ("\u200b" if n % 3 == 2 else t)) for n, (s, t) in enumerate(pairs)]
-    _, valid, test = splits(load(str(write_corpus(tmp_path, train=holey)), "en", "de"))
-    assert [len(valid), len(test)] == [50, 50]
-    assert not any(is_blank(text) for pair in valid + test for text in pair)
-
-
-# What is dropped.
-
-
-def cleaned(pairs: list[Pair], vocabulary: Vocabulary, **settings: bool) -> tuple[CleaningReport, int]:
-    """The report of both filters, and the number of pairs that came through them."""
-    config, report = TrainingConfig.model_validate(settings), CleaningReport()
-    return report, len(prepare(usable(pairs, config, report), vocabulary, config, report))
-
-
-NOISY = [
-    ("Hello .", "Hallo ."),
-    ("", "Leer ."),
-    ("Good day .", "\u00a0\u200b"),
-    ("x", "word " * 20),
-    ("Same line .", "Same line ."),
-    ("word " * 900, "Wort " * 900),
-    ("Hello .", "Hallo ."),
-    ("before\x00after", "vorher\tnachher"),
-]
-ALWAYS = {
-    "with an empty source": 1,
-    "with an empty target": 1,
-    "over 256 pieces": 1,
-    "with a length ratio over 3": 1,
-}
-
-
-@pytest.mark.parametrize(
-    ("settings", "more"),
-    [
-        ({}, {}),
-        ({"drop_identical": True}, {"with identical sides": 1}),
-        ({"drop_duplicates": True}, {"seen before": 1}),
-        ({"drop_identical": True, "drop_duplicates": True}, {"with identical sides": 1, "seen before": 1}),
-    ],
-)
-def test_each_dropped_pair_is_counted_under_its_reason(
-    vocabulary: Vocabulary, settings: dict[str, bool], more: dict[str, int]
-) -> None:
-    """Read is kept plus dropped, by reason; identical sides and repetitions are dropped on request alone."""
-    report, kept = cleaned(NOISY, vocabulary, **settings)
-    assert dict(report.dropped) == ALWAYS | more
-    assert (report.read, report.kept) == (8, kept) == (8, 4 - len(more))
-    assert report.control_characters == 1
-
-
-def test_dropping_is_of_the_pair(vocabulary: Vocabulary) -> None:
-    """The pairs around a dropped one stay together."""
-    pairs = [("a", "A"), ("", "x"), ("b", "B"), ("x", ""), ("c", "C")]
-    config = TrainingConfig()
-    assert list(usable(pairs, config, CleaningReport())) == [("a", "A"), ("b", "B"), ("c", "C")]
-    prepared = prepare(usable(pairs, config, CleaningReport()), vocabulary, config, CleaningReport())
-    sides = prepared.source, prepared.target
-    texts = [tuple(vocabulary.decode(side[number].tolist()) for side in sides) for number in range(len(prepared))]
-    assert texts == [("a", "A"), ("b", "B"), ("c", "C")]
-
-
-def test_a_repetition_is_of_both_sides() -> None:
-    """A source with another translation, and a target of another source, are no duplicates."""
-    pairs = [("a", "A"), ("a", "B"), ("c", "A"), ("a", "A")]
-    assert list(usable(pairs, TrainingConfig(drop_duplicates=True), CleaningReport())) == pairs[:3]
-
-
-def test_the_report_reads_as_one_line(vocabulary: Vocabulary) -> None:
-    """What a person sees holds what was read, kept and dropped, the reasons, and the control characters."""
-    report, _ = cleaned([*NOISY, ("", "y")], vocabulary)
-    assert str(report) == (
-        "read 9 pairs, kept 4, dropped 5: 2 with an empty source, 1 with an empty target, "
-        "1 with a length ratio over 3, 1 over 256 pieces; control characters became spaces in 1"
-    )
-    assert str(CleaningReport(read=1_000)) == "read 1,000 pairs, kept 1,000, dropped 0"
-
-
 # What a run makes of it.
 
 
-def begin(folder: Path, data: Path, capsys: pytest.CaptureFixture[str], preset: str | None = None) -> str:
-    """What one update of training on the folder says."""
+def begin(folder: Path, data: Path) -> Result:
+    """One update of training on the folder."""
     (folder / "minimal.toml").write_text(MINIMAL)
-    request = Request(
-        str(data),
-        ("en", "de"),
-        preset,
-        folder / "minimal.toml",
-        {"device": "cpu", "precision": "fp32"},
-        origin=None,
-        restart=False,
-        command="nmt",
-    )
-    runs.train(folder / "model", request, Reporter())
-    return capsys.readouterr().err
+    return call("train", "--data", data, "--config", folder / "minimal.toml", "-m", folder / "model")
 
 
-def test_a_run_on_no_pairs_stops(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_on_no_pairs_stops(tmp_path: Path) -> None:
     """Where cleaning leaves nothing, the run ends with one sentence that says why."""
-    data = write_corpus(tmp_path / "data", train=[("x", "word " * 20)] * 5)
-    with pytest.raises(UsageError, match="no training pair is left") as error:
-        begin(tmp_path, data, capsys)
-    assert "kept 0, dropped 5: 5 with a length ratio over 3" in str(error.value)
+    done = begin(tmp_path, write_corpus(tmp_path / "data", train=[("x", "word " * 20)] * 5))
+    *_, sentence = done.stderr.splitlines()
+    assert done.exit_code == 2
+    assert sentence.startswith("nmt: --data data: no training pair is left")
+    assert "kept 0, dropped 5: 5 with a length ratio over 3" in sentence
 
 
 @pytest.mark.parametrize("name", ["demo", "wmt14"])
-def test_a_folder_is_not_taken_for_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_a_folder_is_not_taken_for_its_name(tmp_path: Path, name: str) -> None:
     """A user's folder that is called `demo` or `wmt14` gets the recipe of its size, as any other folder."""
-    said = begin(tmp_path, write_corpus(tmp_path / name, train=PAIRS), capsys)
-    assert "preset tiny" in said
+    assert "preset tiny" in begin(tmp_path, write_corpus(tmp_path / name, train=PAIRS)).stderr
 
 
-def test_an_empty_validation_file_is_no_validation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_validation_file_is_no_validation(tmp_path: Path) -> None:
     """Empty files for valid and test do not end a run."""
-    data = write_corpus(tmp_path / "data", train=PAIRS, valid=[], test=[])
-    assert "done after" in begin(tmp_path, data, capsys)
+    done = begin(tmp_path, write_corpus(tmp_path / "data", train=PAIRS, valid=[], test=[]))
+    assert (done.exit_code, "done after" in done.stderr) == (0, True)
 
 
 # The embedded corpus.

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from nmt.data.corpus import Corpus, Pair, load
-from nmt.errors import UsageError
+from nmt.data.corpus import Pair, load
 from tests.conftest import write_corpus
+from tests.data.conftest import complaint, numbered, splits
 
 # Text that readers of quoted CSV, or of other line breaks, change, join, split or lose.
 ODD: list[Pair] = [
@@ -40,13 +40,6 @@ def write(path: Path, content: bytes) -> Path:
 
 def read(path: Path, source: str = "en", target: str = "de") -> list[Pair]:
     return list(load(str(path), source, target).train)
-
-
-def complaint(path: Path, source: str = "en", target: str = "de") -> str:
-    with pytest.raises(UsageError) as error:
-        load(str(path), source, target)
-    assert "\n" not in str(error.value)
-    return str(error.value)
 
 
 @pytest.mark.parametrize("name", ["mine.tsv", "mine.tsv.gz"])
@@ -103,11 +96,7 @@ def test_a_folder_may_hold_tables(tmp_path: Path, valid: str) -> None:
     write(tmp_path / f"{valid}.jsonl", jsonl([("v", "V"), ("w", "W")]))
     write_corpus(tmp_path, test=[("t", "T")])
     corpus = load(str(tmp_path), "en", "de")
-    assert [list(split or []) for split in (corpus.train, corpus.valid, corpus.test)] == [
-        [("a", "A")],
-        [("v", "V"), ("w", "W")],
-        [("t", "T")],
-    ]
+    assert splits(corpus) == [[("a", "A")], [("v", "V"), ("w", "W")], [("t", "T")]]
     assert corpus.notes == ()
 
 
@@ -155,14 +144,9 @@ def test_a_line_break_in_json_is_a_space(tmp_path: Path) -> None:
 
 def test_a_table_is_held_out_of_like_text(tmp_path: Path) -> None:
     """One file alone is a whole corpus: the same pairs are held out of it as of text files."""
-    pairs = [(f"sentence {number}", f"Satz {number}") for number in range(1_000)]
-
-    def held_out(corpus: Corpus) -> list[list[Pair]]:
-        return [list(split) for split in (corpus.valid, corpus.test) if split]
-
-    of_table = held_out(load(str(write(tmp_path / "mine.tsv", tsv(pairs))), "en", "de"))
-    assert of_table == held_out(load(str(write_corpus(tmp_path / "text", train=pairs)), "en", "de"))
-    assert [len(split) for split in of_table] == [50, 50]
+    of_table = load(str(write(tmp_path / "mine.tsv", tsv(numbered(1_000)))), "en", "de")
+    assert splits(of_table) == splits(load(str(write_corpus(tmp_path / "text", train=numbered(1_000))), "en", "de"))
+    assert list(map(len, splits(of_table))) == [900, 50, 50]
 
 
 def test_an_empty_table_is_an_empty_corpus(tmp_path: Path) -> None:

@@ -27,23 +27,24 @@ for _ in results:
 """
 
 
+def parent_of(process: int) -> int | None:
+    """None of one that has ended, whether or not somebody has asked how."""
+    try:
+        state, parent, *_ = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if state == "Z" else int(parent)
+
+
 def children(parent: int) -> list[int]:
-    found = []
-    for path in Path("/proc").iterdir():
-        if path.name.isdigit():
-            try:
-                fields = (path / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            if int(fields[1]) == parent and fields[0] != "Z":
-                found.append(int(path.name))
-    return found
+    processes = (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
+    return [process for process in processes if parent_of(process) == parent]
 
 
 def gone(processes: list[int]) -> bool:
     """Whether all have ended, given some seconds for it."""
     for _ in range(100):
-        if not any(Path(f"/proc/{number}").exists() for number in processes):
+        if all(parent_of(process) is None for process in processes):
             return True
         time.sleep(0.1)
     return False

@@ -1,7 +1,5 @@
 """Checkpoints: averages, what is kept, and files that are whole or refused."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -47,10 +45,10 @@ def test_shared_matrix_is_stored_once_and_shared_after_loading(tmp_path: Path) -
     assert len({id(parameter) for parameter in model.parameters() if 30 in parameter.shape}) == 1
 
 
-@pytest.mark.parametrize("count", [1, 3, 5])
-def test_average_of_equal_checkpoints_is_that_checkpoint(tmp_path: Path, count: int) -> None:
+def test_average_of_equal_checkpoints_is_that_checkpoint(tmp_path: Path) -> None:
+    """To the last bit, which a sum in fp32 would miss."""
     model, optimizer = trained()
-    paths = [checkpoint.save(tmp_path, model, optimizer, Progress(update)) for update in range(count)]
+    paths = [checkpoint.save(tmp_path, model, optimizer, Progress(update)) for update in range(7)]
     for name, tensor in checkpoint.average(paths)[0].items():
         assert torch.equal(tensor, model.state_dict()[name])
 
@@ -120,27 +118,6 @@ def test_failed_save_leaves_the_checkpoint_before_it(tmp_path: Path, monkeypatch
         checkpoint.save(tmp_path, model, optimizer, Progress(2))
     assert [path.name for path in tmp_path.iterdir()] == ["step-000001"], "what was half written needs no room"
     assert checkpoint.resume(tmp_path, model, optimizer) == (Progress(1), [])
-
-
-def test_what_the_disk_said_is_told_where_torch_wraps_it(tmp_path: Path) -> None:
-    """torch.save makes a RuntimeError without the reason of it; a file limit stands for a full disk."""
-    script = f"""
-import resource, signal
-from pathlib import Path
-from nmt.training.checkpoint import Progress, save
-from tests.training.test_checkpoint import trained
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-model, optimizer = trained()
-weights = sum(4 * tensor.numel() for tensor in model.state_dict().values())
-resource.setrlimit(resource.RLIMIT_FSIZE, (3 * weights // 2, 3 * weights // 2))  # these fit in, the moments do not
-try:
-    save(Path({str(tmp_path)!r}), model, optimizer, Progress(2))
-except OSError as error:
-    print(error.strerror)
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == "File too large\n"
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("file", [WEIGHTS, OPTIMIZER, PROGRESS])

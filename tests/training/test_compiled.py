@@ -1,6 +1,11 @@
-"""Compiled layers train as the others do, are compiled once for all shapes, and are out of the way in validation."""
+"""Compiled layers train as the others do, are compiled once for all shapes, and are out of the way in validation.
+
+PyTorch captures the graphs here, forward and backward, and runs them as they are; the code that it makes of them for a
+GPU, the only device for which nmt compiles, is in tests/test_cuda.py.
+"""
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
@@ -53,7 +58,9 @@ def eager(vocabulary: Vocabulary) -> Trained:
 def compiled(vocabulary: Vocabulary) -> Trained:
     torch._dynamo.reset()
     counters.clear()
-    return train(vocabulary, compiled=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+        return train(vocabulary, compiled=True)
 
 
 def test_compiled_training_is_the_same_training(eager: Trained, compiled: Trained) -> None:

@@ -86,6 +86,24 @@ def test_update_does_not_depend_on_the_micro_batch_size(micro_batch_tokens: int)
         torch.testing.assert_close(results[1][0][name], weights, rtol=1e-6, atol=1e-9)
 
 
+def test_updates_are_those_of_the_papers_adam() -> None:
+    """Written out, from each update's gradient: beta 0.9 and 0.98, epsilon 1e-9, no decay; in float64 to 1e-9."""
+    trainer = trainer_for(random_pairs(60))
+    named = dict(trainer.model.double().named_parameters())
+    weights = {name: parameter.detach().clone() for name, parameter in named.items()}
+    first, second = ({name: torch.zeros_like(tensor) for name, tensor in weights.items()} for _ in range(2))
+    for u, pairs in enumerate(trainer.plan.epoch(0)[:3], 1):
+        trainer.update(pairs)
+        rate = 32**-0.5 * min(u**-0.5, u * 10**-1.5)
+        for name, parameter in named.items():
+            assert parameter.grad is not None
+            first[name] = 0.9 * first[name] + 0.1 * parameter.grad
+            second[name] = 0.98 * second[name] + 0.02 * parameter.grad**2
+            root = (second[name] / (1 - 0.98**u)).sqrt()
+            weights[name] = weights[name] - rate * first[name] / (1 - 0.9**u) / (root + 1e-9)
+            torch.testing.assert_close(parameter.detach(), weights[name], rtol=1e-9, atol=1e-12)
+
+
 def run(trainer: Trainer, folder: Path, stop_after: int = 10**9) -> list[Interval]:
     """`Trainer.run` with checkpoints in the folder and a validation that finds nothing."""
     log: list[Interval] = []
@@ -218,14 +236,6 @@ def test_lanes_side_by_side_change_nothing(monkeypatch: pytest.MonkeyPatch) -> N
         assert torch.equal(again[name], tensor), name
 
 
-def test_padding_row_never_moves() -> None:
-    """It is the output's too, whose gradient would move it."""
-    trainer = trainer_for(random_pairs(60), micro_batch_tokens=100)
-    for update in trainer.plan.epoch(0) * 3:
-        trainer.update(update)
-    assert trainer.model.embedding.weight[0].abs().max() == 0
-
-
 def test_memory_that_is_never_enough_ends_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = trainer_for(random_pairs(60), steps=12, micro_batch_tokens=1_000)
 
@@ -286,17 +296,15 @@ def test_copy_task_is_learned(tmp_path: Path) -> None:
     """Strings of 1 to 8 symbols are copied exactly, unseen ones too: at least 98 of 100, greedily."""
     random = np.random.default_rng(1)
     strings = [random.integers(FIRST_PIECE, 22, random.integers(1, 9)).tolist() for _ in range(3_000)]
-    train = [s for s in strings[:-200]]
+    train = strings[:-200]
     unseen = [s for s in strings[-200:] if s not in train][:100]
-    config = ModelConfig(layers=2, d_model=64, heads=4, d_ff=128, dropout=0.0)
-    trainer = trainer_for(
-        pairs_of(train, train), config, 22, steps=400, tokens_per_update=2_048, warmup=200, validate_every=400
-    )
+    settings = {"steps": 500, "tokens_per_update": 1_024, "warmup": 100, "factor": 0.4, "validate_every": 500}
+    trainer = trainer_for(pairs_of(train, train), SMALL.model_copy(update={"dropout": 0.0}), 22, **settings)
     run(trainer, tmp_path)
     found = TorchEngine(trainer.model).search(unseen, SearchOptions(beam=1))
     exact = sum(best[0].ids == string for best, string in zip(found, unseen, strict=True))
     assert exact >= 0.98 * len(unseen)
-    assert (tmp_path / "step-000400" / WEIGHTS).exists()
+    assert (tmp_path / "step-000500" / WEIGHTS).exists()
 
 
 @pytest.mark.slow
@@ -305,8 +313,8 @@ def test_post_norm_trains_from_any_seed(seed: int) -> None:
     """64 pairs are memorised: the loss comes near the smoothed optimum instead of a plateau at the unigram loss."""
     pairs = random_pairs(64, longest=10)
     config = ModelConfig(layers=2, d_model=64, heads=4, d_ff=128, dropout=0.0)
-    trainer = trainer_for(pairs, config, warmup=100, tokens_per_update=1_000, label_smoothing=0.0, seed=seed)
-    for _ in range(300):
+    trainer = trainer_for(pairs, config, warmup=100, factor=0.5, label_smoothing=0.0, seed=seed)
+    for _ in range(150):
         trainer.update(np.arange(64))
     _, nll = mean_losses(trainer, 1_000)
-    assert nll < 0.15
+    assert nll < 0.05

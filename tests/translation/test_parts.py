@@ -6,10 +6,10 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -33,8 +33,9 @@ def write(folder: Path, sources: list[str]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def sources(demo_pairs: list[tuple[str, str]]) -> list[str]:
-    return [source for source, _ in demo_pairs[:40]]
+def sources(sources: list[str]) -> list[str]:
+    """A few of them."""
+    return sources[:40]
 
 
 @pytest.fixture(scope="module")
@@ -109,22 +110,24 @@ def test_a_process_without_a_part_touches_no_folder(
     assert names(tmp_path) == {"in.txt", "out.txt"}
 
 
-def test_the_first_process_waits_for_signatures(overfitted: Path, tmp_path: Path, ranked: Ranked) -> None:
+def test_the_first_process_waits_for_signatures(
+    overfitted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranked: Ranked
+) -> None:
     """Of its own run, though all parts are there: a late process must find them, or it would make them again."""
     command: list[str | Path] = ["translate", write(tmp_path, ["1"]), "-o", tmp_path / "out.txt", "-m", overfitted]
     assert ranked(1, *command, run="new").exit_code == 0
     [signature] = tmp_path.glob("*.rank1")
     signature.unlink()
     assert ranked(1, *command, run="old").exit_code == 0  # as if that run had been killed then
-    early = []
+    polls = []
 
-    def sign() -> None:
-        early.append((tmp_path / "out.txt").exists() or not parts(tmp_path))
+    def sign(_seconds: float) -> None:
+        polls.append([path.name for path in parts(tmp_path)])
         signature.touch()
 
-    threading.Timer(2.0, sign).start()
+    monkeypatch.setattr("nmt.translation.parts.time", SimpleNamespace(sleep=sign))
     assert ranked(0, *command, run="new").exit_code == 0
-    assert early == [False]
+    assert polls == [["000000.json", "000001.json", "000002.json"]]
     assert names(tmp_path) == {"in.txt", "out.txt"}
 
 

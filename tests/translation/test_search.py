@@ -218,7 +218,7 @@ def test_the_best_of_a_vocabulary_are_those_of_all(tokens: int, count: int) -> N
     assert all(len(set(row)) == len(row) for row in places.tolist())
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_batch_equals_sentences_one_by_one(seed: int) -> None:
     model, sources = small_model(seed), sentences(seed, count=40)  # some are done while others must wait
     options = SearchOptions(extra=12)

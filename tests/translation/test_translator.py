@@ -1,7 +1,5 @@
 """The translator, with an engine that repeats its source: whatever comes out otherwise is the translator's doing."""
 
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 import pytest
@@ -9,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.data.vocabulary import Vocabulary
-from nmt.errors import UsageError
 from nmt.lines import clean
 from nmt.translation.hypothesis import Batch, Hypothesis, SearchOptions
 from nmt.translation.translator import (
@@ -17,7 +14,6 @@ from nmt.translation.translator import (
     WINDOW_CHARACTERS,
     WINDOW_LINES,
     Translator,
-    search_options,
     windows,
 )
 
@@ -40,12 +36,6 @@ class Echo:
             self.options.append(options)
             answers = [list(source if self.answer is None else self.answer) for source in sources]
             yield [[Hypothesis(ids, -1.0, -1.0, self.at_limit)] for ids in answers]
-
-
-def test_needs_no_torch() -> None:
-    """The translator can be imported, and so given another engine, without torch."""
-    script = "import sys, nmt.translation.translator; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
 @settings(max_examples=50, deadline=None)
@@ -194,21 +184,6 @@ def test_options_reach_the_engine(vocabulary: Vocabulary) -> None:
     Translator(engine, vocabulary, "en", "de").translate(["house"])
     Translator(engine, vocabulary, "en", "de").translate(["house"], beam=7, length_penalty=1.5)
     assert [(asked.beam, asked.length_penalty) for asked in engine.options] == [(4, 0.6), (7, 1.5)]
-
-
-@pytest.mark.parametrize("n_best", [0, -1, 5])
-def test_impossible_lists_are_refused(n_best: int) -> None:
-    """No list of translations is empty or longer than the beam."""
-    assert search_options(4, 0.6, 4).n_best == 4
-    with pytest.raises(UsageError, match=f"--n-best {n_best}"):
-        search_options(4, 0.6, n_best)
-
-
-@pytest.mark.parametrize(("beam", "penalty"), [(0, 0.6), (-3, 0.6), (4, -0.1), (4, float("nan")), (4, float("inf"))])
-def test_impossible_options_are_refused(beam: int, penalty: float) -> None:
-    """A search that cannot be done is the user's error, before any model is loaded."""
-    with pytest.raises(UsageError, match="--beam" if beam < 1 else "--length-penalty"):
-        search_options(beam, penalty)
 
 
 def test_groups_are_answered_one_by_one(vocabulary: Vocabulary) -> None:

@@ -1,0 +1,119 @@
+"""What the tests of data share: one sentence of refusal, a noisy corpus, a cache of its own, a data set in the hub's layout."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nmt.data import corpus as corpora
+from nmt.data.cache import Cache
+from nmt.data.corpus import Corpus, Pair, load
+from nmt.data.prepared import PreparedPairs
+from nmt.errors import UsageError
+from tests.conftest import write_corpus
+
+WriteRows = Callable[[Path, str, list[Pair]], None]
+
+# A pair for each filter, and one with a control character, which is kept.
+NOISE: list[Pair] = [
+    ("", "x"),
+    ("y", " "),
+    ("x", "word " * 20),
+    ("Same .", "Same ."),
+    ("w " * 300, "W " * 300),
+    ("a\tb", "c"),
+]
+
+
+def complaint(data: Path | str, source: str = "en", target: str = "de", cache: Cache | None = None) -> str:
+    """The one line that this corpus is refused with."""
+    with pytest.raises(UsageError) as error:
+        load(str(data), source, target, cache)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def splits(corpus: Corpus) -> list[list[Pair]]:
+    """All text of train, valid and test."""
+    return [list(split or []) for split in (corpus.train, corpus.valid, corpus.test)]
+
+
+def same_pairs(one: PreparedPairs, other: PreparedPairs) -> bool:
+    return all(
+        np.array_equal(getattr(a, name), getattr(b, name)) and getattr(a, name).dtype == getattr(b, name).dtype
+        for a, b in ((one.source, other.source), (one.target, other.target))
+        for name in ("ids", "starts", "lengths")
+    )
+
+
+def numbered(count: int) -> list[Pair]:
+    return [(f"sentence {number}", f"Satz {number}") for number in range(count)]
+
+
+@pytest.fixture
+def pairs(demo_pairs: list[Pair]) -> list[Pair]:
+    """1,212 pairs, some of which each filter drops, and some more than once."""
+    return [*demo_pairs[:600], *NOISE, *demo_pairs[300:900], *NOISE]
+
+
+@pytest.fixture
+def data(tmp_path: Path, pairs: list[Pair]) -> Path:
+    return write_corpus(tmp_path / "data", train=pairs)
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Cache:
+    return Cache([tmp_path / "cache"])
+
+
+@pytest.fixture
+def datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The library, with its cache inside tmp_path."""
+    monkeypatch.setenv("HF_HUB_DISABLE_TELEMETRY", "1")  # load() sets it
+    import datasets
+
+    datasets.disable_progress_bars()
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "huggingface")
+    return datasets
+
+
+@pytest.fixture
+def write_rows(datasets: Any) -> WriteRows:
+    """Writes pairs of English and another language into a parquet file, in a `translation` column."""
+
+    def write(path: Path, language: str, pairs: list[Pair]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        features = datasets.Features({"translation": datasets.Translation([language, "en"])})
+        rows = [{"translation": {language: target, "en": source}} for source, target in pairs]
+        datasets.Dataset.from_list(rows, features=features).to_parquet(path)
+
+    return write
+
+
+def of_hub(language: str, count: int) -> list[Pair]:
+    """The text of `hub_folder`."""
+    return [(f"english {number}", f"{language} {number}") for number in range(count)]
+
+
+@pytest.fixture
+def hub_folder(tmp_path: Path, write_rows: WriteRows) -> Path:
+    """A data set with two configurations, laid out as WMT14's is on the hub: 4 training pairs, 2 valid, 1 test."""
+    folder, card = tmp_path / "layout", "---\nconfigs:\n"
+    for language in ("de", "fr"):
+        card += f"- config_name: {language}-en\n  data_files:\n"
+        for split, count in (("train", 4), ("validation", 2), ("test", 1)):
+            card += f"  - split: {split}\n    path: {language}-en/{split}-*\n"
+            path = folder / f"{language}-en" / f"{split}-00000-of-00001.parquet"
+            write_rows(path, language, of_hub(language, count))
+    (folder / "README.md").write_text(card + "---\n")
+    return folder
+
+
+@pytest.fixture
+def wmt14(hub_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """`hub_folder` in the place of WMT14: the folder of its data files."""
+    monkeypatch.setattr(corpora, "WMT14", (str(hub_folder), "de-en"))
+    monkeypatch.setattr(corpora, "WMT14_COUNTS", {"train": 4, "valid": 2, "test": 1})
+    return hub_folder / "de-en"

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from nmt.config import MICRO_BATCH, PRESETS, RUNTIME, ModelConfig, Preset, TrainingConfig, find_preset, fine_tuning
+from nmt.description import Description
 from nmt.errors import UsageError
+from nmt.formatting import check_format, counted, duration, format_perplexity
 from nmt.lines import clean, parse_json
 from nmt.model_directory import PROGRESS, ModelDirectory, saved
-from nmt.reporting import check_format, counted, duration, format_perplexity
 from nmt.sizes import TRAINING, attention, feed_forward, flops, layer_norm, memory, parameters
 from nmt.training.schedule import learning_rate
 
@@ -84,13 +85,11 @@ def of_preset(name: str) -> Facts:
 def of_model(path: Path) -> Facts:
     """The facts of a model directory, or of the run up to one of its checkpoints. Raises UsageError."""
     directory = ModelDirectory.containing(path)
-    config = directory.read_config()
-    model = ModelConfig.model_validate(config["model"])
-    training = TrainingConfig.model_validate(config["training"])
-    tuned = fine_tuning(model, training, MICRO_BATCH) if "from" in config else None
-    preset = tuned or PRESETS.get(config["preset"])
-    facts = _facts(str(path), config["preset"], preset, model, training, len(directory.read_vocabulary()))
-    return facts | {"vocabulary_exact": True, "run": _run(directory, config, _last_update(directory, path))}
+    told = directory.describe()
+    tuned = fine_tuning(told.model, told.training, MICRO_BATCH) if told.origin else None
+    preset = tuned or PRESETS.get(told.preset)
+    facts = _facts(str(path), told.preset, preset, told.model, told.training, len(directory.read_vocabulary()))
+    return facts | {"vocabulary_exact": True, "run": _run(directory, told, _last_update(directory, path))}
 
 
 def _facts(
@@ -140,7 +139,7 @@ def _last_update(directory: ModelDirectory, path: Path) -> int | None:
         raise UsageError(f"{path / PROGRESS}: is damaged ({type(error).__name__}); name another checkpoint") from None
 
 
-def _run(directory: ModelDirectory, config: Facts, until: int | None) -> Facts:
+def _run(directory: ModelDirectory, told: Description, until: int | None) -> Facts:
     """What the directory tells of its run, up to this update where there is one."""
     events = [event for event in directory.events() if sound(event) and (until is None or event["step"] <= until)]
     updates = [event["step"] for event in events] + saved(directory.checkpoints)
@@ -148,13 +147,13 @@ def _run(directory: ModelDirectory, config: Facts, until: int | None) -> Facts:
     trained = [event for event in scored if event["event"] == "validation" and event["step"]]
     average = [event for event in scored if event["event"] == "average" and until is None]
     return {
-        "source": config["source"],
-        "target": config["target"],
-        "data": {key: config["data"][key] for key in ("name", "lines", "sha256")},
-        "from": config.get("from"),
-        "command": config.get("command"),
-        "begun": config.get("begun"),
-        "versions": {"nmt": config.get("nmt")} | config.get("versions", {}),
+        "source": told.source,
+        "target": told.target,
+        "data": told.data.model_dump(include={"name", "lines", "sha256"}),
+        "from": told.origin.model_dump() if told.origin else None,
+        "command": told.command,
+        "begun": told.begun,
+        "versions": {"nmt": told.nmt} | told.versions,
         "updates": until if until is not None else max(updates, default=0),
         "minutes": max((event["minutes"] for event in events if "minutes" in event), default=0.0),
         "before": next((event for event in scored if not event["step"]), None),

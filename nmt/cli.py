@@ -215,7 +215,8 @@ def translate(
             batch_tokens,
             engine,
         )
-        job = *asked, loading.changed(model), options, no_split, form, n_best
+        # Another version may translate otherwise.
+        job = __version__, *asked, loading.changed(model), options, no_split, form, n_best
         load = partial(loading.load_translator, *asked)
         files.translate(load, file, output, options, not no_split, write, job, reporter)
 
@@ -279,9 +280,9 @@ def attention(
 ) -> None:
     """Show what the model looks at as it translates a sentence: a page for a browser."""
     with faults_reported():
-        from nmt import attention_page
+        from nmt.pages import attention as page
 
-        attention_page.write(model, " ".join(text or ["-"]), output, svg, device, Reporter(quiet))
+        page.write(model, " ".join(text or ["-"]), output, svg, device, Reporter(quiet))
 
 
 @app.command()
@@ -309,7 +310,7 @@ def export(
 ) -> None:
     """Write the model for CTranslate2, a faster engine without PyTorch, and check it."""
     with faults_reported():
-        from nmt.translation import export as exporting
+        from nmt import export as exporting
 
         exporting.export(model, quantization, Reporter(quiet))
 

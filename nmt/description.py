@@ -1,5 +1,7 @@
 """config.json: what a model directory tells of itself, checked as it is read, for the file may be damaged or a stranger's."""
 
+import hashlib
+import json
 import re
 from typing import Annotated, Any
 
@@ -71,12 +73,28 @@ class Description(_Part):
     begun: str | None = None
     command: InstanceOf[str] | None = None
 
+    @property
+    def languages(self) -> tuple[str, str]:
+        """The codes of source and target."""
+        return self.source, self.target
 
-def fault(config: dict[str, Any]) -> str | None:
-    """What is wrong with the contents of a config.json, if anything is: the setting and the rule that it breaks."""
+    @property
+    def kind(self) -> str:
+        """What weights must have been made for to be this model's, see `kind_of`."""
+        return kind_of(self.languages, self.model, self.vocabulary.sha256)
+
+
+def kind_of(languages: tuple[str, str], model: ModelConfig, vocabulary: str) -> str:
+    """A digest of what makes weights one model's and not another's: languages, architecture, the vocabulary's digest."""
+    architecture = {name: value for name, value in model.model_dump().items() if "dropout" not in name}
+    return hashlib.sha256(json.dumps([languages, architecture, vocabulary], sort_keys=True).encode()).hexdigest()
+
+
+def parse(config: dict[str, Any]) -> Description:
+    """The contents of a config.json. Raises ValueError that names the setting and the rule that it breaks."""
     try:
-        Description.model_validate(config)
+        return Description.model_validate(config)
     except ValidationError as error:
         first = error.errors()[0]
-        return f"{'.'.join(map(str, first['loc']))}: {first['msg'].removeprefix('Value error, ')}"
-    return None
+        told = f"{'.'.join(map(str, first['loc']))}: {first['msg'].removeprefix('Value error, ')}"
+        raise ValueError(told) from None

@@ -8,7 +8,7 @@ import torch
 from torch.utils._triton import has_triton
 
 from nmt.errors import UsageError
-from nmt.reporting import counted
+from nmt.formatting import counted
 
 
 def find_device(name: str) -> torch.device:

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nmt import description
-from nmt.config import ModelConfig
 from nmt.data.splits import Pair, fingerprint
 from nmt.data.vocabulary import Vocabulary
+from nmt.description import Description
 from nmt.errors import UsageError
 from nmt.lines import parse_json, read_lines, replace_text, write_gz
 from nmt.sizes import parameters
@@ -69,12 +69,6 @@ def read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; restore it from a copy") from None
-
-
-def kind_of(languages: tuple[str, str], model: ModelConfig, vocabulary: str) -> str:
-    """A digest of what makes weights one model's and not another's: languages, architecture, the vocabulary's digest."""
-    architecture = {name: value for name, value in model.model_dump().items() if "dropout" not in name}
-    return hashlib.sha256(json.dumps([languages, architecture, vocabulary], sort_keys=True).encode()).hexdigest()
 
 
 class ModelDirectory:
@@ -128,8 +122,11 @@ class ModelDirectory:
             self.path.mkdir(parents=True, exist_ok=True)
             if self.exists():
                 config = self._parse_config()  # raises where it is another program's, of which nothing may be touched
-                if not restart and (fault := self._fault(config)):
-                    raise UsageError(f"{fault}, or discard the run with --restart")
+                try:
+                    self._check(config)
+                except UsageError as error:
+                    if not restart:
+                        raise UsageError(f"{error}, or discard the run with --restart") from None
             elif any(self.path.iterdir()) and not (self.path / ".lock").exists():  # only nmt puts a lock there
                 raise UsageError(f"{self.path}: holds other files; name a new or empty directory with --model")
             elif not restart and saved(self.checkpoints):
@@ -161,17 +158,21 @@ class ModelDirectory:
                     self.path.rmdir()
 
     def read_config(self) -> dict[str, Any]:
-        """config.json. Raises UsageError where it is missing, damaged (see description.py), or of another format."""
+        """config.json as it stands. Raises UsageError where it is missing, of another format, or damaged (description.py)."""
         config = self._parse_config()
-        if fault := self._fault(config):
-            raise UsageError(fault)
+        self._check(config)
         return config
 
-    def _fault(self, config: dict[str, Any]) -> str | None:
-        if fault := description.fault(config):
+    def describe(self) -> Description:
+        """The same with names and types."""
+        return self._check(self._parse_config())
+
+    def _check(self, config: dict[str, Any]) -> Description:
+        try:
+            return description.parse(config)
+        except ValueError as error:
             mend = "restore it from a copy, or use the nmt it came from"
-            return f"{self.config_path}: damaged, or of another nmt ({fault}); {mend}"
-        return None
+            raise UsageError(f"{self.config_path}: damaged, or of another nmt ({error}); {mend}") from None
 
     def _parse_config(self) -> dict[str, Any]:
         if not os.path.lexists(self.config_path):
@@ -193,18 +194,7 @@ class ModelDirectory:
 
     def languages(self) -> tuple[str, str]:
         """The codes of source and target. Raises UsageError."""
-        config = self.read_config()
-        return config["source"], config["target"]
-
-    def data(self) -> dict[str, Any]:
-        """What config.json tells of the corpus: its name, and by split its line counts and SHA-256. Raises UsageError."""
-        return dict(self.read_config()["data"])
-
-    def kind(self) -> str:
-        """What weights must have been made for to be this model's, see `kind_of`. Raises UsageError."""
-        config = self.read_config()
-        model = ModelConfig.model_validate(config["model"])
-        return kind_of((config["source"], config["target"]), model, config["vocabulary"]["sha256"])
+        return self.describe().languages
 
     def write_config(self, config: dict[str, Any]) -> None:
         replace_text(self.config_path, json.dumps({"format": FORMAT} | config, indent=2) + "\n")
@@ -212,7 +202,7 @@ class ModelDirectory:
     def read_vocabulary(self) -> Vocabulary:
         """The model's vocabulary. Raises UsageError where the file is missing, damaged, or another model's."""
         content = read(self.tokenizer_path)
-        if hashlib.sha256(content).hexdigest() != self.read_config()["vocabulary"]["sha256"]:
+        if hashlib.sha256(content).hexdigest() != self.describe().vocabulary.sha256:
             raise UsageError(
                 f"{self.tokenizer_path}: damaged, or not the vocabulary of this model; restore it from a copy"
             )
@@ -221,16 +211,16 @@ class ModelDirectory:
     def read_model(self, weights: Path) -> "Transformer":
         """The model with the weights of this file: the directory's own, or a checkpoint's."""
         from nmt.model.transformer import Transformer  # here, for an engine without torch reads all the rest
-        from nmt.training.checkpoint import load_weights
+        from nmt.weights import load_weights
 
-        config, size = ModelConfig.model_validate(self.read_config()["model"]), len(self.read_vocabulary())
+        told, size = self.describe(), len(self.read_vocabulary())
         check(weights)
-        tensors = load_weights(weights, self.kind())
+        tensors = load_weights(weights, told.kind)
         other = f"{weights}: does not fit {self.config_path}; the two are of different models"
         # Counted first: what config.json asks for may be too large to try.
-        if sum(tensor.numel() for tensor in tensors.values()) != parameters(config, size).total:
+        if sum(tensor.numel() for tensor in tensors.values()) != parameters(told.model, size).total:
             raise UsageError(other)
-        model = Transformer(config, size)
+        model = Transformer(told.model, size)
         try:
             model.load_state_dict(tensors)
         except RuntimeError:
@@ -252,9 +242,9 @@ class ModelDirectory:
 
     def read_heldout(self, split: str) -> tuple[list[str], list[str]] | None:
         """Raw source and target lines of `valid`, `test` or BEFORE, or None where there are none."""
-        paths = [self.heldout / f"{split}.{language}.gz" for language in self.languages()]
-        data = self.data()
-        count = data["lines"].get(split, 0)
+        told = self.describe()
+        paths = [self.heldout / f"{split}.{language}.gz" for language in told.languages]
+        count = told.data.lines.get(split, 0)
         if not count:
             return None
         for path in paths:
@@ -264,7 +254,7 @@ class ModelDirectory:
             if len(lines) != count:
                 found = f"{len(lines):,}" if len(lines) < count else "more"
                 raise UsageError(f"{path}: holds {found} lines instead of {count:,}; restore it from a copy")
-        known = data["sha256"].get(split)  # not of BEFORE
+        known = told.data.sha256.get(split)  # not of BEFORE
         if known and fingerprint(zip(source, target, strict=True)) != (count, known):
             raise UsageError(
                 f"{paths[0]}: not the text, with {paths[1].name}, of config.json; restore both from a copy"

@@ -5,12 +5,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from nmt.errors import NmtError, UsageError
+from nmt.errors import NmtError
 from nmt.lines import clean
 
 
@@ -83,35 +82,3 @@ def one_voice(reporter: Reporter, alike: Callable[[NmtError], bool]) -> Iterator
             told = error.everywhere or (alike(error) and os.environ.get("LOCAL_RANK") != "0")
             error.args = ("" if told else f"rank {rank}: {error}",)
         raise
-
-
-def duration(seconds: float) -> str:
-    """For a person: 40 s, 12 min, 3.5 h, 2.1 days."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 90 * 60:
-        return f"{seconds / 60:.0f} min"
-    if seconds < 48 * 3600:
-        return f"{seconds / 3600:.1f} h"
-    return f"{seconds / 86400:.1f} days"
-
-
-def counted(number: int, unit: str) -> str:
-    """1 update, 2,000 updates."""
-    return f"{number:,} {unit}{'s' * (number != 1)}"
-
-
-def check_format(name: str) -> None:
-    """Raises UsageError for a --format that is none."""
-    if name not in ("text", "json"):
-        raise UsageError(f"--format {name}: must be text or json")
-
-
-def format_perplexity(value: float) -> str:
-    return f"{value:,.2f}" if value < 1e6 else f"{value:.2e}"
-
-
-def table(rows: list[tuple[str, Any]]) -> str:
-    """Lines of a label and its value, aligned."""
-    width = max(len(label) for label, _ in rows)
-    return "\n".join(f"  {label:<{width}}  {value}" for label, value in rows)

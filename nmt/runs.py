@@ -24,18 +24,20 @@ from nmt.data.preparation import prepare_corpus
 from nmt.data.prepared import PreparedPairs
 from nmt.data.vocabulary import Vocabulary
 from nmt.errors import NmtError, UsageError
+from nmt.formatting import counted, duration, table
 from nmt.lines import is_blank
 from nmt.model.transformer import Transformer
 from nmt.model_directory import ModelDirectory
-from nmt.reporting import Reporter, counted, duration, one_voice, table
+from nmt.reporting import Reporter, one_voice
 from nmt.session import Session, write_average
-from nmt.settings import Request, Settings, Settler, Text, check, describe_data
+from nmt.settings import Request, Settings, Settler, Text, describe_data, presets_for
 from nmt.training import checkpoint
 from nmt.training.checkpoint import Progress
 from nmt.training.probe import find_micro_batch
 from nmt.training.ranks import Ranks
 from nmt.training.trainer import Trainer
 from nmt.validation import Validator
+from nmt.weights import load_weights
 
 OFTEN = 400  # times through a corpus, by which a model has it by heart
 AS_PADDED = 1.25  # times an update's tokens are the cells to make room for, if one micro-batch is to hold it
@@ -56,7 +58,7 @@ def train(path: Path, request: Request, reporter: Reporter) -> None:
     started = time.perf_counter()
     # Before the ranks have met, those of a machine all fail alike.
     with one_voice(reporter, lambda _: not dist.is_initialized()):
-        candidates, config = check(request)
+        candidates, config = presets_for(request)
         directory = ModelDirectory(path)
         with (
             Ranks.join(devices.find_device(config.device)) as ranks,
@@ -97,15 +99,7 @@ class _Run:
         self._take_up(trainer)
         progress = trainer.progress
         if trainer.finished() and not trainer.validation_due():
-            kept = write_average(self.directory, progress, config, self.directory.kind()) if ranks.first else 0
-            if 0 < kept < config.average:
-                reporter.say(
-                    f"the weights to use are the average of {counted(kept, 'checkpoint')}: no more of the last are kept"
-                )
-            more = "--patience" if progress.update < config.steps else "--steps"
-            reporter.say(
-                f"{self.directory.path}: this run is finished ({counted(progress.update, 'update')}); more with {more}"
-            )
+            self._tell_finished(progress)
             return
         validator = self._validator("valid", self.settings.valid)
         self._announce(trainer, validator)
@@ -116,6 +110,24 @@ class _Run:
                 session.begin()
             trainer.run(session.save, session.validate, session.log, lambda: bool(signals))
             session.write_report()
+        self._conclude(session, trainer, signals)
+
+    def _tell_finished(self, progress: Progress) -> None:
+        """Of a run that was finished before; another --average is made up for."""
+        config, reporter, here = self.config, self.reporter, self.directory.path
+        kept = (
+            write_average(self.directory, progress, config, self.directory.describe().kind) if self.ranks.first else 0
+        )
+        if 0 < kept < config.average:
+            reporter.say(
+                f"the weights to use are the average of {counted(kept, 'checkpoint')}: no more of the last are kept"
+            )
+        more = "--patience" if progress.update < config.steps else "--steps"
+        reporter.say(f"{here}: this run is finished ({counted(progress.update, 'update')}); more with {more}")
+
+    def _conclude(self, session: Session, trainer: Trainer, signals: list[int]) -> None:
+        """Say how to go on from here. Raises NmtError where the run has not come to its end."""
+        progress = trainer.progress
         if session.saved_at < progress.update:  # a full disk: the one before is whole
             raise NmtError(
                 f"stopped after update {progress.update:,}, which could not be saved; the same command goes on after "
@@ -138,9 +150,10 @@ class _Run:
             ("see how it went", f"{self.directory.report_path} in a browser"),
             ("translate", f"nmt translate -m {here} FILE"),
         ]
-        if ranks.first and self.directory.data()["lines"].get("test"):  # only the first is sure to have the directory
+        # Only the first is sure to have the directory.
+        if self.ranks.first and self.directory.describe().data.lines.get("test"):
             steps.insert(1, ("score the held-out test set", f"nmt score -m {here}"))
-        reporter.say(f"done after {duration(60 * progress.minutes)}. Next:\n{table(steps)}")
+        self.reporter.say(f"done after {duration(60 * progress.minutes)}. Next:\n{table(steps)}")
 
     def _prepare(self, corpus: Corpus | None, cache: Cache) -> Path:
         """Where this machine has the training pairs as ids."""
@@ -165,7 +178,7 @@ class _Run:
         config, ranks, model, optimizer = self.config, self.ranks, trainer.model, trainer.optimizer
         progress = Progress()
         if ranks.first:
-            kind = self.directory.kind()
+            kind = self.directory.describe().kind
             resumed, torn = checkpoint.resume(self.directory.checkpoints, model, optimizer, kind)
             for fault in torn:
                 self.reporter.warn(f"{fault}; going on from the checkpoint before it")
@@ -177,7 +190,7 @@ class _Run:
                     "the model still translates, and --restart begins anew"
                 )
             elif self.settings.origin:
-                model.load_state_dict(checkpoint.load_weights(self.directory.weights_path, kind))
+                model.load_state_dict(load_weights(self.directory.weights_path, kind))
             validated = [update for update, _ in progress.validations]
             self.directory.cut_log(progress.update, [0, *validated] if progress.update else [])
         if ranks.count > 1:

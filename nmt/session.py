@@ -9,16 +9,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from nmt import report
 from nmt.config import TrainingConfig
 from nmt.errors import NmtError
+from nmt.formatting import counted, duration
 from nmt.model_directory import ModelDirectory, path_of
-from nmt.reporting import Reporter, counted, duration
+from nmt.pages import report
+from nmt.reporting import Reporter
 from nmt.tensorboard import TensorBoard
 from nmt.training import checkpoint
-from nmt.training.checkpoint import Progress, load_weights
+from nmt.training.checkpoint import Progress
 from nmt.training.trainer import Interval, Trainer
 from nmt.validation import Validation, Validator
+from nmt.weights import load_weights, save_weights
 
 ESTIMATE_AFTER = 20  # updates
 A_DAY = 86_400.0
@@ -48,7 +50,7 @@ class Session:
         self.directory, self.config, self.reporter = directory, config, reporter
         self.trainer, self.validator, self.before, self.progress = trainer, validator, before, trainer.progress
         self.ranks = trainer.ranks
-        self.kind = directory.kind() if self.ranks.first else ""
+        self.kind = directory.describe().kind if self.ranks.first else ""
         self.resumed_at, self.minutes_before = self.progress.update, self.progress.minutes
         self.saved_at = self.progress.update  # the update of the last checkpoint
         self.recorded = True  # whether a checkpoint knows of the last validation, and the weights to use with it
@@ -79,7 +81,7 @@ class Session:
                 self.saved_at = progress.update
             if not progress.validations:  # so that a run stopped early can be tried out
                 with self._going_on("there are no weights to use yet"):
-                    checkpoint.save_weights(self.directory.weights_path, self.trainer.model.state_dict(), self.kind)
+                    save_weights(self.directory.weights_path, self.trainer.model.state_dict(), self.kind)
         self.saved_at = self.ranks.hand_out(self.saved_at)
         return self.saved_at == progress.update
 
@@ -233,5 +235,5 @@ def write_average(directory: ModelDirectory, progress: Progress, config: Trainin
     last = checkpoint.averaged(progress, config.average, ending)
     weights, count = checkpoint.average((path_of(directory.checkpoints, update) for update in reversed(last)), kind)
     if count:  # else nothing is validated yet, and the weights saved at the stop stay
-        checkpoint.save_weights(directory.weights_path, weights, kind)
+        save_weights(directory.weights_path, weights, kind)
     return count

@@ -34,11 +34,12 @@ from nmt.data.cache import Cache
 from nmt.data.corpus import Corpus
 from nmt.data.preparation import describe, learn_vocabulary, prepare_corpus
 from nmt.data.vocabulary import SAMPLE, Vocabulary
-from nmt.description import LANGUAGE
+from nmt.description import LANGUAGE, Description, kind_of
 from nmt.errors import UsageError
-from nmt.model_directory import BEFORE, WEIGHTS, ModelDirectory, kind_of
-from nmt.reporting import Reporter, counted
-from nmt.training import checkpoint
+from nmt.formatting import counted
+from nmt.model_directory import BEFORE, WEIGHTS, ModelDirectory
+from nmt.reporting import Reporter
+from nmt.weights import save_weights
 
 Text = tuple[list[str], list[str]]  # source and target lines
 
@@ -83,7 +84,7 @@ class Settings:
     before: Text | None  # ... and its held-out text
 
 
-def check(request: Request) -> tuple[dict[str, Preset], TrainingConfig]:
+def presets_for(request: Request) -> tuple[dict[str, Preset], TrainingConfig]:
     """The presets that may come to be used, and the training settings (those of cleaning are the same in all).
 
     The origin's recipe, else the preset that is named, else the corpus's own, else those that its size decides between.
@@ -113,25 +114,21 @@ class Origin:
 
     directory: ModelDirectory
     weights: Path
-    config: dict[str, Any]
+    told: Description
     preset: Preset
 
     @classmethod
     def read(cls, path: Path) -> "Origin":
         """Of a model directory, or a checkpoint folder. Raises UsageError where it is missing or damaged."""
         directory = ModelDirectory.containing(path)
-        config = directory.read_config()
-        trained_as = PRESETS.get(config["preset"])
-        preset = fine_tuning(
-            ModelConfig.model_validate(config["model"]),
-            TrainingConfig.model_validate(config["training"]),
-            trained_as.micro_batch_tokens if trained_as else MICRO_BATCH,
-        )
-        return cls(directory, path / WEIGHTS, config, preset)
+        told = directory.describe()
+        trained_as = PRESETS.get(told.preset)
+        micro_batch_tokens = trained_as.micro_batch_tokens if trained_as else MICRO_BATCH
+        return cls(directory, path / WEIGHTS, told, fine_tuning(told.model, told.training, micro_batch_tokens))
 
     def refuse_other(self, corpus: Corpus, model: ModelConfig, config: TrainingConfig) -> None:
         """Raises UsageError for what a trained model cannot become."""
-        there = (self.config["source"], self.config["target"])
+        there = self.told.languages
         if there != (corpus.source, corpus.target):
             raise UsageError(
                 f"--from {self.directory.path}: translates from {there[0]} to {there[1]}, "
@@ -194,7 +191,7 @@ class Settler:
             self.languages,
             self.directory.read_vocabulary().model,
             self.directory.read_heldout("valid"),
-            origin.config["data"]["name"] if origin else None,
+            origin.told.data.name if origin else None,
             self.directory.read_heldout(BEFORE),
         )
 
@@ -203,15 +200,15 @@ class Settler:
         source, target = self.languages
         identity: dict[str, Any] = {"source": source, "target": target, "data": describe_data(self.corpus)}
         if origin:
-            before = origin.config["data"]
-            identity["data"]["lines"][BEFORE] = before["lines"].get("valid", 0)
+            before = origin.told.data
+            identity["data"]["lines"][BEFORE] = before.lines.get("valid", 0)
             try:
                 weights = hashlib.sha256(origin.weights.read_bytes()).hexdigest()
             except OSError as error:
                 raise UsageError(
                     f"--from {origin.weights}: {error.strerror}; it has no weights to begin from"
                 ) from None
-            identity["from"] = {"data": before["name"], "weights": weights}
+            identity["from"] = {"data": before.name, "weights": weights}
         return identity | {"model": model.model_dump(), "training": config.model_dump(), "ranks": self.ranks}
 
     def _learn(self, kept: int, config: TrainingConfig) -> Vocabulary:
@@ -225,7 +222,7 @@ class Settler:
 
     def _borrow(self, origin: Origin, weights: dict[str, torch.Tensor], before: Text | None, kind: str) -> None:
         """Take over the origin's weights and held-out text too, so that the directory is whole from the beginning."""
-        checkpoint.save_weights(self.directory.weights_path, weights, kind)
+        save_weights(self.directory.weights_path, weights, kind)
         if before:
             self.directory.write_heldout(BEFORE, self.languages, list(zip(*before, strict=True)))
         self.reporter.say(f"from {origin.directory.path}: its vocabulary and weights, a fresh optimiser")

@@ -12,14 +12,14 @@ import torch
 
 from nmt.config import TrainingConfig
 from nmt.data.batching import Plan
-from nmt.data.corpus import CleaningReport, usable
+from nmt.data.cleaning import CleaningReport, usable
 from nmt.data.prepared import prepare
 from nmt.data.vocabulary import Vocabulary
 from nmt.devices import autocast, find_translation_precision
 from nmt.errors import NmtError
+from nmt.formatting import counted
 from nmt.lines import is_blank
 from nmt.model.transformer import Transformer
-from nmt.reporting import counted
 from nmt.scoring import metrics
 from nmt.training.loss import loss
 from nmt.training.ranks import Ranks

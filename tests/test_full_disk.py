@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from nmt import report, session
+from nmt import session
 from nmt.model_directory import ModelDirectory
+from nmt.pages import report
 from nmt.training import trainer
 from tests.runs import Pairs, events, files, outcome, small_corpus, train
 

@@ -19,6 +19,7 @@ from nmt.errors import UsageError
 from nmt.lines import read_lines
 from nmt.model_directory import ModelDirectory
 from nmt.training import checkpoint
+from nmt.weights import load_weights
 from tests.conftest import call, refusal, run_nmt
 from tests.runs import Pairs, outcome, small_corpus, train
 from tests.training.test_checkpoint import trained as adam
@@ -276,7 +277,7 @@ def test_a_checkpoint_that_rots_ends_no_run(model: Path, corpus: Path) -> None:
     newest = [model / "checkpoints" / f"step-0000{update}" for update in (26, 24)]
     expected, count = checkpoint.average(newest)
     assert count == 2
-    found = checkpoint.load_weights(model / "model.safetensors")
+    found = load_weights(model / "model.safetensors")
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
@@ -334,8 +335,8 @@ def test_held_out_lines_come_back_as_they_were(tmp_path: Path) -> None:
 
 def test_a_checkpoint_is_bound_to_its_model(trained: Path) -> None:
     """All weights that a run writes carry the model's kind."""
-    kind = ModelDirectory(trained).kind()
+    kind = ModelDirectory(trained).describe().kind
     for file in trained.rglob("*.safetensors"):
-        assert checkpoint.load_weights(file, kind)
+        assert load_weights(file, kind)
         with pytest.raises(Exception, match="made for a model of other languages"):
-            checkpoint.load_weights(file, "0" * 64)
+            load_weights(file, "0" * 64)

@@ -12,7 +12,7 @@ from nmt.data.vocabulary import Vocabulary, learn
 from nmt.errors import UsageError
 from nmt.lines import read_lines
 from nmt.model_directory import ModelDirectory
-from nmt.training.checkpoint import load_weights, save_weights
+from nmt.weights import load_weights, save_weights
 from tests.conftest import call, refusal
 
 NEEDED = ["config.json", "tokenizer.model", "model.safetensors"]

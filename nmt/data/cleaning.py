@@ -13,8 +13,8 @@ import numpy as np
 
 from nmt.config import TrainingConfig
 from nmt.data.splits import Pair
+from nmt.formatting import counted
 from nmt.lines import clean, is_blank
-from nmt.reporting import counted
 
 EMPTY_SOURCE, EMPTY_TARGET, IDENTICAL, REPEATED, CONTROLS = 1, 2, 4, 8, 16
 REASONS = {  # a pair is counted under the first that holds

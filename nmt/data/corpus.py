@@ -15,16 +15,14 @@ import numpy as np
 
 from nmt.config import TrainingConfig
 from nmt.data import holdout
-from nmt.data.cache import Cache, Entry, key_of
-from nmt.data.cleaning import CleaningReport, digest_of, dropping, facts_of, mark_repeated, report_of, usable
+from nmt.data.cache import Cache, key_of
+from nmt.data.cleaning import CleaningReport, digest_of, dropping, facts_of, mark_repeated, report_of
 from nmt.data.folders import read_sides, text_files
 from nmt.data.hub import read_dataset
 from nmt.data.splits import Pair, Reader, Split, fingerprint, hash_files
 from nmt.data.tables import format_of, read_table, table_files
 from nmt.errors import NmtError, UsageError
-from nmt.reporting import counted
-
-__all__ = ["CleaningReport", "Corpus", "Pair", "Split", "demo_folder", "load", "usable"]
+from nmt.formatting import counted
 
 WMT14 = ("wmt/wmt14", "de-en")
 WMT14_COUNTS = {"train": 4_508_785, "valid": 3_000, "test": 3_003}
@@ -150,7 +148,10 @@ def _assemble(name: str, source: str, target: str, readers: dict[str, Reader], c
 
     key = content()
     entry = cache.get(f"corpus-{key}") if cache else None
-    manifest, facts = (entry.manifest, _read_facts(entry)) if entry else _measure(readers)
+    if entry:
+        manifest, facts = entry.manifest, np.frombuffer((entry.folder / FACTS).read_bytes(), np.uint8)
+    else:
+        manifest, facts = _measure(readers)
     held = {split: [(left, right) for left, right in pairs] for split, pairs in manifest["held_out"].items()}
     reads = {split: reader.read for split, reader in readers.items()} | {
         split: pairs.__iter__ for split, pairs in held.items()
@@ -223,8 +224,3 @@ def _measure(readers: dict[str, Reader]) -> tuple[dict[str, Any], np.ndarray]:
 def _write_facts(folder: Path, manifest: dict[str, Any], facts: np.ndarray) -> dict[str, Any]:
     (folder / FACTS).write_bytes(facts.data)
     return manifest
-
-
-def _read_facts(entry: Entry) -> np.ndarray:
-    path = entry.folder / FACTS
-    return np.frombuffer(path.read_bytes(), np.uint8)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from nmt.data.splits import SPLIT_OF, Pair, Reader, refuse_pipes
 from nmt.errors import UsageError
+from nmt.formatting import counted
 from nmt.lines import read_lines
-from nmt.reporting import counted
 
 LANGUAGE = re.compile(r"(?!(?:tsv|csv|txt)$)[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")  # en, pt-BR, zh_Hans
 

@@ -21,7 +21,7 @@ from nmt.data.splits import Pair
 from nmt.data.vocabulary import Vocabulary, learn
 from nmt.data.workers import cores
 from nmt.errors import UsageError
-from nmt.reporting import counted
+from nmt.formatting import counted
 
 TOKENIZER = "tokenizer.model"
 PER_WORKER = 25_000  # pairs; fewer are sooner encoded than a process is started

@@ -12,8 +12,8 @@ from typing import Any
 
 from nmt.data.splits import SPLIT_OF, Pair, Reader, refuse_pipes
 from nmt.errors import UsageError
+from nmt.formatting import counted
 from nmt.lines import parse_json, read_lines
-from nmt.reporting import counted
 
 FORMATS = (".tsv", ".jsonl")
 CODE = re.compile(r"[a-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")  # a language in a header: en, pt-BR, zh_Hans

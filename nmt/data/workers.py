@@ -82,9 +82,7 @@ class _Worker:
     """The parent's end of a worker."""
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
-        import nmt
-
-        path = [str(Path(nmt.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+        path = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
         threads = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-c", "from nmt.data.workers import serve; serve()"],

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nmt.errors import UsageError
+from nmt.formatting import check_format, counted
 from nmt.lines import decode_lines, read_lines, standard_input
-from nmt.reporting import Reporter, check_format, counted
+from nmt.reporting import Reporter
 from nmt.scoring import display, paper
 from nmt.scoring.metrics import METRICS, Evaluation, Text, corpus_scores, create, sentence_scores
 
@@ -90,12 +91,12 @@ def score_model(
             f"{model}: the model's corpus had no test set; score files with `nmt score HYPOTHESIS -r REFERENCE`"
         )
     source, reference = test
-    languages = directory.languages()
-    title = f"{directory.data()['name']} test, {'-'.join(languages)}"
+    told = directory.describe()
+    title = f"{told.data.name} test, {'-'.join(told.languages)}"
     translator = load_translator(model, "auto" if device is None else device)
-    reporter.say(f"translating {counted(len(source), 'test line')}, {' to '.join(languages)}")
+    reporter.say(f"translating {counted(len(source), 'test line')}, {' to '.join(told.languages)}")
     evaluation = Evaluation([(str(model), translator.translate(source))], [("the test set", reference)], source)
-    return _output(evaluation, title, languages[1], options)
+    return _output(evaluation, title, told.target, options)
 
 
 def force_decode(

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from nmt.formatting import counted
 from nmt.lines import clean, is_blank, json_line
-from nmt.reporting import counted
 from nmt.scoring.metrics import LOWER_IS_BETTER, Evaluation, Score
 
 Column = Sequence[Score]  # one metric's scores of all systems

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any
 
 from nmt.errors import UsageError
-from nmt.reporting import counted
+from nmt.formatting import counted
 from nmt.writing import tokenizer_for
 
 METRICS = ("bleu", "chrf", "ter")

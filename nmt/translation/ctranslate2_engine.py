@@ -24,7 +24,7 @@ from nmt.errors import UsageError
 from nmt.ids import EOS, FIRST_PIECE
 from nmt.lines import parse_json
 from nmt.model_directory import ModelDirectory, check
-from nmt.translation.hypothesis import Batch, Hypothesis, SearchOptions, length_penalty
+from nmt.translation.hypothesis import Hypothesis, SearchOptions, Sources, length_penalty
 
 # Times the beam are the hypotheses that end before a search does. On Multi30k's 1,000 test lines the best translation is
 # PyTorch's for 981 with CTranslate2's own 1, 998 with 1.25 (in 1.04 times the time), 1,000 with 2; n-best lists of 4 are for
@@ -56,20 +56,20 @@ class CTranslate2Engine:
         except (RuntimeError, ValueError) as error:
             raise UsageError(f"{folder}: not an exported model, or damaged ({error}); run `nmt export` again") from None
 
-    def search_all(self, batches: Iterable[Batch], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
+    def search_all(self, batches: Iterable[Sources], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
         """Several batches side by side. Raises UsageError for details, which it cannot give."""
         if options.details:
             raise UsageError("--details: CTranslate2 does not tell them; use --engine torch")
         return self._search_side_by_side(list(batches), options)
 
-    def _search_side_by_side(self, batches: list[Batch], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
+    def _search_side_by_side(self, batches: list[Sources], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
         if len(batches) == 1:  # of a person, say: threads would only take their time
             yield self.search(batches[0], options)
             return
         with ThreadPoolExecutor(self.workers) as pool:  # CTranslate2 lets the other threads of Python run
             yield from pool.map(lambda batch: self.search(batch, options), batches)
 
-    def search(self, sources: Batch, options: SearchOptions) -> list[list[Hypothesis]]:
+    def search(self, sources: Sources, options: SearchOptions) -> list[list[Hypothesis]]:
         """In one batch, but for those that must be searched again."""
         limits = [len(source) + options.extra for source in sources]
         found = self._search(sources, max(limits), options)
@@ -83,7 +83,7 @@ class CTranslate2Engine:
                 found[place] = hypotheses
         return found
 
-    def _search(self, sources: Batch, limit: int, options: SearchOptions) -> list[list[Hypothesis]]:
+    def _search(self, sources: Sources, limit: int, options: SearchOptions) -> list[list[Hypothesis]]:
         """With nothing forbidden, so that scores are the model's own; EOS may be missing at the limit."""
         results = self._translate(sources, limit, options, return_scores=True)
         found = []
@@ -95,7 +95,7 @@ class CTranslate2Engine:
             found.append(_best(hypotheses, options.n_best))
         return found
 
-    def _search_strictly(self, sources: Batch, limit: int, options: SearchOptions) -> list[list[Hypothesis]]:
+    def _search_strictly(self, sources: Sources, limit: int, options: SearchOptions) -> list[list[Hypothesis]]:
         """With all that is forbidden taken out, up to a limit that the sources share; scored as the model has it."""
         results = self._translate(sources, limit, options, min_decoding_length=1, suppress_sequences=self.forbidden)
         found = []
@@ -111,7 +111,7 @@ class CTranslate2Engine:
             found.append(_best(ended if len(ended) >= options.n_best else hypotheses, options.n_best))
         return found
 
-    def _translate(self, sources: Batch, limit: int, options: SearchOptions, **more: Any) -> Any:
+    def _translate(self, sources: Sources, limit: int, options: SearchOptions, **more: Any) -> Any:
         patience = PATIENCE_FOR_ONE if options.n_best == 1 else PATIENCE
         asked = {
             "beam_size": options.beam,

@@ -16,7 +16,7 @@ from nmt.lanes import Lanes
 from nmt.model.attention import Cache
 from nmt.model.transformer import Transformer, padded
 from nmt.translation.forced import force
-from nmt.translation.hypothesis import Batch, Forced, Hypothesis, SearchOptions
+from nmt.translation.hypothesis import Forced, Hypothesis, SearchOptions, Sources
 from nmt.translation.packed import PackedLinear, can_pack, pack
 from nmt.translation.search import beam_search
 
@@ -64,7 +64,7 @@ class TorchEngine:
             self.output = PackedLinear(self.model.embedding.weight)
             pack(self.model, dtype)
 
-    def search_all(self, batches: Iterable[Batch], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
+    def search_all(self, batches: Iterable[Sources], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
         """A batch that is alone has all threads to itself. The model is left in the mode it was in."""
         batches = list(batches)
         # Details are read off the model's modules, which the lanes share.
@@ -73,12 +73,12 @@ class TorchEngine:
         if training:
             self.model.eval()
         try:
-            yield from side_by_side(lambda batch: self._search(batch, options), batches)
+            yield from side_by_side(lambda sources: self._search(sources, options), batches)
         finally:
             if training:
                 self.model.train()
 
-    def search(self, sources: Batch, options: SearchOptions) -> list[list[Hypothesis]]:
+    def search(self, sources: Sources, options: SearchOptions) -> list[list[Hypothesis]]:
         """The n-best hypotheses of each source, searched in one batch."""
         [found] = self.search_all([sources], options)
         return found
@@ -91,7 +91,7 @@ class TorchEngine:
             lambda pair: f"one sentence of {len(pair[0]):,} and {len(pair[1]):,} pieces; shorter ones need less",
         )
 
-    def _search(self, sources: Batch, options: SearchOptions) -> list[list[Hypothesis]]:
+    def _search(self, sources: Sources, options: SearchOptions) -> list[list[Hypothesis]]:
         return self._in_halves(
             lambda part: self._search_at_once(part, options),
             sources,
@@ -119,7 +119,7 @@ class TorchEngine:
         return self._in_halves(compute, batch[:half], alone) + self._in_halves(compute, batch[half:], alone)
 
     @torch.inference_mode()
-    def _search_at_once(self, sources: Batch, options: SearchOptions) -> list[list[Hypothesis]]:
+    def _search_at_once(self, sources: Sources, options: SearchOptions) -> list[list[Hypothesis]]:
         source = padded([[*ids, EOS] for ids in sources], self.device)
         limits = torch.tensor([len(ids) + options.extra for ids in sources], device=self.device)
         with autocast(self.device, self.precision):
@@ -131,7 +131,7 @@ class TorchEngine:
         with autocast(self.device, self.precision):
             return force(self.model, *zip(*pairs, strict=True))
 
-    def _with_details(self, sources: Batch, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
+    def _with_details(self, sources: Sources, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
         flat = [hypothesis.ids for hypotheses in found for hypothesis in hypotheses]
         repeated = [source for source, hypotheses in zip(sources, found, strict=True) for _ in hypotheses]
         forced = iter(self._force_at_once(list(zip(repeated, flat, strict=True))))

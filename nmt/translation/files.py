@@ -1,29 +1,27 @@
 """`nmt translate`'s input and output: files in large windows and by parts, pipes and terminals as their lines arrive."""
 
 import os
-import queue
 import stat
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO
 
-from nmt import __version__
 from nmt.errors import NmtError, UsageError
-from nmt.lines import decode_lines, read_lines, standard_input, standard_output
-from nmt.reporting import Reporter, counted, duration
+from nmt.formatting import counted, duration
+from nmt.lines import read_lines, standard_input, standard_output
+from nmt.reporting import Reporter
+from nmt.translation.arriving import arriving, own
 from nmt.translation.hypothesis import SearchOptions
 from nmt.translation.joining import FLAGS
 from nmt.translation.output import Format
-from nmt.translation.parts import Part, Parts, process, writable
+from nmt.translation.parts import Flagged, Part, Parts, process, writable
 from nmt.translation.translator import WINDOW_CHARACTERS, WINDOW_LINES, Progress, Translator, untold, windows
 
-PATIENCE = 0.05  # seconds without a further line after which a pipe is answered
-SOONEST = 0.5  # seconds after its first line by which a group is answered, though more keep coming
-READ_AHEAD = 2 * WINDOW_LINES  # lines of a pipe held at the most
+Work = Callable[[list[str], int, Progress], Part]  # lines and the number of the first -> what is written of them
 
 
 def translate(
@@ -41,7 +39,7 @@ def translate(
     A file is translated into a file by parts, see parts.py; `job` is all that the translation follows from but the text.
     Raises UsageError, NmtError.
     """
-    rank, processes = process()
+    _, processes = process()
     path, streamed = _input(file, output)
     to_file = output is not None and (output.is_file() or not output.exists())
     if processes > 1 and (streamed or not to_file):
@@ -50,57 +48,52 @@ def translate(
     sizes = [] if streamed else [len(window) for window in windows(read_lines(path))]
     parts = None
     if output is not None and to_file and not streamed:
-        # Another version may translate otherwise, and other windows are other parts.
-        parts = Parts(output, path, (__version__, WINDOW_LINES, WINDOW_CHARACTERS, *job))
-    translator = load()
-
-    def work(group: list[str], first: int, progress: Progress) -> Part:
-        lines: list[str] = []
-        flagged: dict[str, list[int]] = {}
-        for source, found in zip(group, translator.translate_stream([group], options, split, progress), strict=True):
-            number = first + len(lines)
-            lines.append(write(number, source, found))
-            for flag in found[0].flags:
-                flagged.setdefault(flag, []).append(number)
-        return lines, flagged
-
-    if streamed:
+        parts = Parts(output, path, (WINDOW_LINES, WINDOW_CHARACTERS, *job))  # other windows are other parts
+    work = partial(_work, load(), options, split, write)
+    if parts is not None:
+        flagged = _put_parts(parts, path, sizes, work, reporter)
+    elif streamed:
         if file == "-" and sys.stdin is not None and sys.stdin.isatty():
             reporter.say("reading from the terminal: a sentence a line, Ctrl-D to end")
-        groups = _arriving(_own(standard_input()) if file == "-" else path.open("rb"), file)
+        groups = arriving(own(standard_input()) if file == "-" else path.open("rb"), file)
         with _open_output(output) as out:
             flagged = _put(out, _each(groups, work, untold))
-    elif parts is None:
+    else:
         with _open_output(output) as out, _speed(reporter, sum(sizes), not out.isatty()) as progress:
             flagged = _put(out, _each(windows(read_lines(path)), work, progress), sum(sizes), file)
-    else:
-        mine = [number for number in range(rank, len(sizes), processes) if number not in parts]
-        if rank and not mine:
-            parts.sign_off()
-            return
-        with _kept(parts, len(sizes), reporter):
-            with _speed(reporter, sum(sizes[number] for number in mine), True) as progress:
-                first = 1
-                for number, group in enumerate(windows(read_lines(path))):
-                    if number in mine:
-                        parts.put(number, work(group, first, progress))
-                    first += len(group)
-                changed = parts.text_changed()
-                if (changed or first - 1 != sum(sizes)) and rank == 0:
-                    parts.discard()  # of no use: the file that they are of is no more
-                _refuse_change(file, sum(sizes), first - 1)
-                if changed:
-                    raise NmtError(f"{file}: changed while it was translated; the same command begins anew")
-            if rank:
-                parts.sign_off()
-                return
-            parts.wait(len(sizes))
-            with _open_output(output) as out:
-                flagged = _put(out, map(parts.get, range(len(sizes))), sum(sizes), file)
-            parts.discard()
     for flag, told in FLAGS.items():
         if flag in flagged:
             reporter.warn(f"{told}: {_line_numbers(flagged[flag])}")
+
+
+def _put_parts(parts: Parts, path: Path, sizes: list[int], work: Work, reporter: Reporter) -> Flagged:
+    """Make this process's parts of the file; the first process then puts all together, and returns what is flagged in them."""
+    rank, processes = parts.rank, parts.processes
+    mine = [number for number in range(rank, len(sizes), processes) if number not in parts]
+    if rank and not mine:
+        parts.sign_off()
+        return {}
+    with _kept(parts, len(sizes), reporter):
+        with _speed(reporter, sum(sizes[number] for number in mine), True) as progress:
+            first = 1
+            for number, group in enumerate(windows(read_lines(path))):
+                if number in mine:
+                    parts.put(number, work(group, first, progress))
+                first += len(group)
+            changed = parts.text_changed()
+            if (changed or first - 1 != sum(sizes)) and rank == 0:
+                parts.discard()  # of no use: the file that they are of is no more
+            _refuse_change(str(path), sum(sizes), first - 1)
+            if changed:
+                raise NmtError(f"{path}: changed while it was translated; the same command begins anew")
+        if rank:
+            parts.sign_off()
+            return {}
+        parts.wait(len(sizes))
+        with _open_output(parts.output) as out:
+            flagged = _put(out, map(parts.get, range(len(sizes))), sum(sizes), str(path))
+        parts.discard()
+        return flagged
 
 
 def _input(file: str, output: Path | None) -> tuple[Path, bool]:
@@ -117,7 +110,24 @@ def _input(file: str, output: Path | None) -> tuple[Path, bool]:
     return path, streamed
 
 
-Work = Callable[[list[str], int, Progress], Part]  # lines and the number of the first -> what is written of them
+def _work(
+    translator: Translator,
+    options: SearchOptions,
+    split: bool,
+    write: Format,
+    group: list[str],
+    first: int,
+    progress: Progress,
+) -> Part:
+    """What is written of a group of lines, of which the first has this number, and which lines have which flags."""
+    written: list[str] = []
+    flagged: Flagged = {}
+    for source, found in zip(group, translator.translate_stream([group], options, split, progress), strict=True):
+        number = first + len(written)
+        written.append(write(number, source, found))
+        for flag in found[0].flags:
+            flagged.setdefault(flag, []).append(number)
+    return written, flagged
 
 
 def _each(groups: Iterable[list[str]], work: Work, progress: Progress) -> Iterator[Part]:
@@ -127,9 +137,9 @@ def _each(groups: Iterable[list[str]], work: Work, progress: Progress) -> Iterat
         first += len(group)
 
 
-def _put(out: IO[bytes], parts: Iterable[Part], count: int | None = None, file: str = "") -> dict[str, list[int]]:
+def _put(out: IO[bytes], parts: Iterable[Part], count: int | None = None, file: str = "") -> Flagged:
     """Write the parts, and return which lines have which flags. Raises NmtError if they are not `count` lines of the file."""
-    flagged: dict[str, list[int]] = {}
+    flagged: Flagged = {}
     number = 0
     for lines, more in parts:
         out.writelines(line.encode("utf-8") + b"\n" for line in lines)
@@ -210,52 +220,6 @@ def _open_output(path: Path | None) -> Iterator[IO[bytes]]:
     finally:
         if plain:
             part.unlink(missing_ok=True)
-
-
-def _own(stream: IO[bytes]) -> IO[bytes]:
-    """Another reader of the stream's descriptor: at exit Python takes the lock of sys.stdin, and aborts if a thread
-    that waits for input holds it."""
-    try:
-        return open(stream.fileno(), "rb", closefd=False)
-    except OSError:  # no descriptor
-        return stream
-
-
-def _arriving(stream: Iterable[bytes], name: str) -> Iterator[list[str]]:
-    """Lines in groups, each as large as what has arrived, so that a slow writer is answered line by line."""
-    lines: queue.Queue[str | BaseException | None] = queue.Queue(READ_AHEAD)
-
-    def read() -> None:
-        try:
-            for line in decode_lines(stream, "standard input" if name == "-" else name):
-                lines.put(line)
-            lines.put(None)
-        except BaseException as error:  # handed to the reader of the queue, after the lines before it
-            lines.put(error)
-
-    threading.Thread(target=read, daemon=True).start()
-    end: BaseException | None = None
-    ended = False
-    while not ended:
-        group: list[str] = []
-        characters, began = 0, 0.0
-        while len(group) < WINDOW_LINES and characters < WINDOW_CHARACTERS:
-            try:
-                line = lines.get(timeout=PATIENCE if group else None)
-            except queue.Empty:
-                break
-            if not isinstance(line, str):
-                end, ended = line, True
-                break
-            began = began or time.monotonic()
-            group.append(line)
-            characters += len(line)
-            if time.monotonic() - began > SOONEST and lines.empty():
-                break
-        if group:
-            yield group
-    if end:
-        raise end
 
 
 def _line_numbers(numbers: list[int]) -> str:

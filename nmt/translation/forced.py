@@ -6,11 +6,11 @@ from torch.nn import functional as F
 from nmt.ids import BOS, EOS
 from nmt.model.transformer import Transformer, padded
 from nmt.translation.alignment import aligning_layer
-from nmt.translation.hypothesis import Batch, Forced
+from nmt.translation.hypothesis import Forced, Sources
 
 
 @torch.no_grad()
-def force(model: Transformer, sources: Batch, targets: Batch) -> list[Forced]:
+def force(model: Transformer, sources: Sources, targets: Sources) -> list[Forced]:
     """The targets, given as ids without BOS and EOS as the sources are, in one batch; in the precision around it.
 
     The attention is that of `aligning_layer` to the source, the mean of its heads. Row t is of the step that predicts piece t.

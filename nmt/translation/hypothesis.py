@@ -38,13 +38,13 @@ class Hypothesis:
     forced: Forced | None = None  # where details were asked for
 
 
-Batch = Sequence[Sequence[int]]  # sources, given as ids without EOS, that go through the model together
+Sources = Sequence[Sequence[int]]  # sources, given as ids without EOS, that go through the model together
 
 
 class Engine(Protocol):
     """All that the translator knows of a model."""
 
-    def search_all(self, batches: Iterable[Batch], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
+    def search_all(self, batches: Iterable[Sources], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
         """The n-best hypotheses of each source of each batch, in order. Every source has at least one id."""
         ...
 

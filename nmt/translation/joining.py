@@ -47,7 +47,7 @@ class Translation:
 
 
 @dataclass
-class Part:
+class Segment:
     """What goes through search at once: a sentence, or a part of one that is too long."""
 
     ids: list[int]
@@ -63,33 +63,35 @@ class Gap:
     target: str
 
 
-Line = list[str | Gap | Part]  # a line taken apart: what is copied, what stands between, and what is translated
+Line = list[str | Gap | Segment]  # a line taken apart: what is copied, what stands between, and what is translated
 _Choice = tuple["_Choice", Hypothesis] | None  # one from each list so far, the last of them outermost
 
 
 def join(line: Line, vocabulary: Vocabulary, count: int, details: bool = False) -> list[Translation]:
     """The `count` best translations of a line whose parts have their hypotheses, or as many as there are."""
-    parts = [piece for piece in line if isinstance(piece, Part)]
+    segments = [piece for piece in line if isinstance(piece, Segment)]
     return [
-        _translation(line, parts, chosen, vocabulary, details)
-        for chosen in k_best([part.hypotheses for part in parts], count)
+        _translation(line, segments, chosen, vocabulary, details)
+        for chosen in k_best([segment.hypotheses for segment in segments], count)
     ]
 
 
 def _translation(
-    line: Line, parts: list[Part], chosen: list[Hypothesis], vocabulary: Vocabulary, details: bool
+    line: Line, segments: list[Segment], chosen: list[Hypothesis], vocabulary: Vocabulary, details: bool
 ) -> Translation:
     following = iter(chosen)
     facts = {
-        CUT: any(part.cut for part in parts),
+        CUT: any(segment.cut for segment in segments),
         LIMIT: any(hypothesis.at_limit for hypothesis in chosen),
         REPETITION: any(
-            repeats(hypothesis.ids) and not repeats(part.ids) for part, hypothesis in zip(parts, chosen, strict=True)
+            repeats(hypothesis.ids) and not repeats(segment.ids)
+            for segment, hypothesis in zip(segments, chosen, strict=True)
         ),
     }
     return Translation(
         "".join(
-            vocabulary.decode(next(following).ids) if isinstance(piece, Part) else _copied(piece)[1] for piece in line
+            vocabulary.decode(next(following).ids) if isinstance(piece, Segment) else _copied(piece)[1]
+            for piece in line
         ),
         sum((hypothesis.score for hypothesis in chosen), 0.0),
         sum((hypothesis.log_probability for hypothesis in chosen), 0.0),
@@ -111,7 +113,7 @@ def _details(line: Line, chosen: list[Hypothesis], vocabulary: Vocabulary) -> De
     following = iter(chosen)
     source = target = ""  # so far
     for piece in line:
-        if not isinstance(piece, Part):
+        if not isinstance(piece, Segment):
             left, right = _copied(piece)
             source, target = source + left, target + right
             continue

@@ -6,7 +6,7 @@ from nmt.data.vocabulary import Vocabulary
 from nmt.lines import clean, is_blank, needs_no_translation
 from nmt.translation.engine import TorchEngine
 from nmt.translation.hypothesis import Forced, Hypothesis, SearchOptions, length_penalty
-from nmt.translation.joining import Part, Translation, join
+from nmt.translation.joining import Segment, Translation, join
 from nmt.translation.splitting import trimmed
 from nmt.translation.translator import BATCH_TOKENS
 
@@ -32,8 +32,8 @@ def _force_group(engine: TorchEngine, vocabulary: Vocabulary, group: Sequence[Pa
     forced = _force(engine, [pair for pair, copy in zip(ids, copied, strict=True) if not copy])
     translations = []
     for (_, (before, text, after)), (source_ids, target_ids), copy in zip(cut, ids, copied, strict=True):
-        part: str | Part = text if copy else Part(source_ids, False, [_hypothesis(target_ids, next(forced))])
-        translations += join([before, part, after], vocabulary, 1, details=True)
+        core: str | Segment = text if copy else Segment(source_ids, False, [_hypothesis(target_ids, next(forced))])
+        translations += join([before, core, after], vocabulary, 1, details=True)
     return translations
 
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from nmt.errors import UsageError
+from nmt.formatting import check_format
 from nmt.lines import json_line
-from nmt.reporting import check_format
 from nmt.translation.joining import Translation
 
 Format = Callable[[int, str, list[Translation]], str]  # (line number, source, translations) -> what is written of them

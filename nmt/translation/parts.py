@@ -25,7 +25,8 @@ DIGITS = 16  # of the digests in the names
 POLL = 0.1  # seconds between two looks at whether another process has signed off
 RUN = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")  # tell one start of all processes from another
 
-Part = tuple[list[str], dict[str, list[int]]]  # what is written of its lines, and which line numbers have which flags
+Flagged = dict[str, list[int]]  # which line numbers have which flags
+Part = tuple[list[str], Flagged]  # what is written of its lines, and of which of them a reader should know something
 
 
 def process() -> tuple[int, int]:

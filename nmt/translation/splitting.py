@@ -37,7 +37,7 @@ def trimmed(sentence: str) -> tuple[str, str, str]:
     return sentence.partition(sentence.strip() or sentence)
 
 
-def parts(vocabulary: Vocabulary, ids: list[int], longest: int) -> Iterator[list[int]]:
+def cut(vocabulary: Vocabulary, ids: list[int], longest: int) -> Iterator[list[int]]:
     """Cut ids into parts of at most `longest`, before the last piece that begins a word; a word that long is cut too."""
     start = 0
     while len(ids) - start > longest:

@@ -11,8 +11,8 @@ from nmt.data.vocabulary import Vocabulary
 from nmt.errors import UsageError
 from nmt.lines import clean, is_blank, needs_no_translation
 from nmt.translation.hypothesis import Engine, SearchOptions
-from nmt.translation.joining import Gap, Line, Part, Translation, join
-from nmt.translation.splitting import parts, sentences, trimmed
+from nmt.translation.joining import Gap, Line, Segment, Translation, join
+from nmt.translation.splitting import cut, sentences, trimmed
 from nmt.writing import writes_spaces
 
 LONGEST = 512  # pieces; a longer source is translated in parts
@@ -71,15 +71,15 @@ class Translator:
         self, texts: Sequence[str], options: SearchOptions, split: bool, progress: Progress
     ) -> list[list[Translation]]:
         lines = [self._read(text, split) for text in texts]
-        waiting = [piece for line in lines for piece in line if isinstance(piece, Part)]
-        waiting.sort(key=lambda part: len(part.ids), reverse=True)  # the longest first: memory fails early
-        total = sum(len(part.ids) for part in waiting)
+        waiting = [piece for line in lines for piece in line if isinstance(piece, Segment)]
+        waiting.sort(key=lambda segment: len(segment.ids), reverse=True)  # the longest first: memory fails early
+        total = sum(len(segment.ids) for segment in waiting)
         batches = list(self._batches(waiting))
-        sources = [[part.ids for part in batch] for batch in batches]
+        sources = [[segment.ids for segment in batch] for batch in batches]
         for batch, found in zip(batches, self.engine.search_all(sources, options), strict=True):
-            for part, hypotheses in zip(batch, found, strict=True):
-                part.hypotheses = hypotheses
-            progress(len(batch), len(texts) * sum(len(part.ids) for part in batch) / total)
+            for segment, hypotheses in zip(batch, found, strict=True):
+                segment.hypotheses = hypotheses
+            progress(len(batch), len(texts) * sum(len(segment.ids) for segment in batch) / total)
         return [join(line, self.vocabulary, options.n_best, options.details) for line in lines]
 
     def _read(self, text: str, split: bool) -> Line:
@@ -88,9 +88,9 @@ class Translator:
         if is_blank(text):
             return [""]
         taken = [trimmed(sentence) for sentence in (sentences(text, self.source) if split else [text])]
-        line: Line = [taken[0][0], *self._parts(taken[0][1])]
+        line: Line = [taken[0][0], *self._segments(taken[0][1])]
         for (_, _, after), (before, core, _) in pairwise(taken):
-            line += [self._between(after + before), *self._parts(core)]
+            line += [self._between(after + before), *self._segments(core)]
         return [*line, taken[-1][2]]
 
     def _between(self, gap: str) -> Gap:
@@ -100,16 +100,16 @@ class Translator:
             return Gap(gap, gap or " ")
         return Gap(gap, "" if gap == " " and not to_spaced else gap)
 
-    def _parts(self, sentence: str) -> Line:
+    def _segments(self, sentence: str) -> Line:
         if needs_no_translation(sentence):
             return [sentence]
-        cut = list(parts(self.vocabulary, self.vocabulary.encode(sentence), LONGEST))
+        parts = list(cut(self.vocabulary, self.vocabulary.encode(sentence), LONGEST))
         line: Line = []
-        for ids in cut:
-            line += [self._between(" "), Part(ids, len(cut) > 1)]
+        for ids in parts:
+            line += [self._between(" "), Segment(ids, len(parts) > 1)]
         return line[1:]
 
-    def _batches(self, waiting: Sequence[Part]) -> Iterator[Sequence[Part]]:
+    def _batches(self, waiting: Sequence[Segment]) -> Iterator[Sequence[Segment]]:
         start = 0
         while start < len(waiting):
             rows = max(1, self.batch_tokens // len(waiting[start].ids))

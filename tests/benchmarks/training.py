@@ -39,7 +39,7 @@ import torch
 from nmt.config import PRESETS, TrainingConfig
 from nmt.data import corpus as corpora
 from nmt.data.batching import Plan
-from nmt.data.corpus import CleaningReport, usable
+from nmt.data.cleaning import CleaningReport, usable
 from nmt.data.prepared import PreparedPairs, prepare
 from nmt.data.vocabulary import Vocabulary, learn
 from nmt.model.transformer import Transformer

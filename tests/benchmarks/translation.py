@@ -45,15 +45,15 @@ from nmt.config import PRESETS, ModelConfig
 from nmt.data.corpus import demo_folder
 from nmt.data.vocabulary import Vocabulary, learn
 from nmt.errors import NmtError
+from nmt.export import export
 from nmt.ids import EOS, FIRST_PIECE
 from nmt.lines import read_lines
 from nmt.model.transformer import Transformer
 from nmt.model_directory import ModelDirectory
 from nmt.reporting import Reporter
 from nmt.scoring.metrics import bleu
-from nmt.training import checkpoint
-from nmt.translation.export import export
 from nmt.translation.translator import BATCH_TOKENS, LONGEST
+from nmt.weights import save_weights
 from tests.benchmarks import translators, turns
 from tests.benchmarks.turns import Contender, Row
 
@@ -141,7 +141,7 @@ def make_miniature(path: Path) -> ModelDirectory:
         model.embedding.weight[EOS] = 1.5 * torch.randn(config.d_model)  # ... and an end is
     path.mkdir()
     vocabulary.save(directory.tokenizer_path)
-    checkpoint.save_weights(directory.weights_path, model.state_dict())
+    save_weights(directory.weights_path, model.state_dict())
     directory.write_heldout("test", ("en", "de"), pairs)
     data = {"name": "demo", "lines": {"test": len(pairs)}, "sha256": {}}
     directory.write_config(

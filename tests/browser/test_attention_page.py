@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from nmt.attention_page import page
-from nmt.attention_picture import picture, plain
+from nmt.pages.attention import page
+from nmt.pages.picture import picture, plain
 from nmt.translation.attentions import AttentionMaps, attend
 from tests.browser.conftest import OpenPage, contrasts, overflow
 from tests.conftest import call
-from tests.test_attention_page import old_house, toy
-from tests.test_report import HOSTILE
+from tests.pages.test_attention import old_house, toy
+from tests.pages.test_report import HOSTILE
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nmt import report
+from nmt.pages import report
 from tests.browser.conftest import OpenPage, contrasts, overflow
-from tests.test_report import HELDOUT, HOSTILE, config, long_run, sampled, training
+from tests.pages.test_report import HELDOUT, HOSTILE, config, long_run, sampled, training
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

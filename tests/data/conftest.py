@@ -9,8 +9,9 @@ import pytest
 
 from nmt.data import corpus as corpora
 from nmt.data.cache import Cache
-from nmt.data.corpus import Corpus, Pair, load
+from nmt.data.corpus import Corpus, load
 from nmt.data.prepared import PreparedPairs
+from nmt.data.splits import Pair
 from nmt.errors import UsageError
 from tests.conftest import write_corpus
 

@@ -6,7 +6,8 @@ import torch
 
 from nmt.config import TrainingConfig
 from nmt.data.batching import Plan
-from nmt.data.corpus import CleaningReport, load
+from nmt.data.cleaning import CleaningReport
+from nmt.data.corpus import load
 from nmt.data.prepared import PreparedPairs, Side, prepare
 from nmt.data.vocabulary import Vocabulary
 from nmt.ids import BOS, EOS, PAD

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from nmt.data.corpus import Pair, load
+from nmt.data.corpus import load
+from nmt.data.splits import Pair
 from nmt.lines import is_blank
 from tests.conftest import call, write_corpus
 from tests.data.conftest import complaint, numbered, splits

@@ -10,8 +10,9 @@ import pytest
 from nmt.config import TrainingConfig
 from nmt.data import overlap, preparation
 from nmt.data.cache import Cache
-from nmt.data.corpus import Pair, load
+from nmt.data.corpus import load
 from nmt.data.preparation import describe, prepare_corpus
+from nmt.data.splits import Pair
 from nmt.data.vocabulary import Vocabulary
 from tests.conftest import write_corpus
 

@@ -5,8 +5,9 @@ import pytest
 
 from nmt.config import TrainingConfig
 from nmt.data import prepared as module
-from nmt.data.corpus import CleaningReport, Pair
+from nmt.data.cleaning import CleaningReport
 from nmt.data.prepared import PreparedPairs, prepare
+from nmt.data.splits import Pair
 from nmt.data.vocabulary import Vocabulary
 
 

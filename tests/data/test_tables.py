@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nmt.data.corpus import Pair, load
+from nmt.data.corpus import load
+from nmt.data.splits import Pair
 from tests.conftest import write_corpus
 from tests.data.conftest import complaint, numbered, splits
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.data import vocabulary as module
-from nmt.data.corpus import Pair
+from nmt.data.splits import Pair
 from nmt.data.vocabulary import Vocabulary, learn
 from nmt.errors import UsageError
 from nmt.ids import BOS, EOS, FIRST_PIECE, PAD, RESERVED, UNK

@@ -11,6 +11,7 @@ from nmt.model.transformer import Transformer
 from nmt.model_directory import PROGRESS, WEIGHTS, path_of, saved
 from nmt.training import checkpoint
 from nmt.training.checkpoint import OPTIMIZER, Progress
+from nmt.weights import load_weights, save_weights
 
 SMALL = ModelConfig(layers=1, d_model=16, heads=2, d_ff=16)
 
@@ -39,7 +40,7 @@ def test_saved_and_restored_is_the_same(tmp_path: Path) -> None:
 
 def test_shared_matrix_is_stored_once_and_shared_after_loading(tmp_path: Path) -> None:
     model, optimizer = trained()
-    weights = checkpoint.load_weights(checkpoint.save(tmp_path, model, optimizer, Progress(1)) / WEIGHTS)
+    weights = load_weights(checkpoint.save(tmp_path, model, optimizer, Progress(1)) / WEIGHTS)
     assert sum(tensor.numel() for tensor in weights.values()) == model.count_parameters()
     model.load_state_dict(weights)
     assert len({id(parameter) for parameter in model.parameters() if 30 in parameter.shape}) == 1
@@ -58,7 +59,7 @@ def test_average_is_the_mean(tmp_path: Path) -> None:
     for number, value in enumerate((1.0, 2.0, 6.0)):
         path = tmp_path / str(number)
         path.mkdir()
-        checkpoint.save_weights(path / WEIGHTS, {"w": torch.full((3,), value)})
+        save_weights(path / WEIGHTS, {"w": torch.full((3,), value)})
         paths.append(path)
     mean, count = checkpoint.average(paths)
     assert (mean["w"].tolist(), count) == ([3.0, 3.0, 3.0], 3)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from nmt.config import ModelConfig
 from nmt.data.vocabulary import Vocabulary
+from nmt.export import write
 from nmt.ids import BOS, EOS, FIRST_PIECE
 from nmt.lines import read_lines
 from nmt.model.transformer import Transformer
@@ -19,7 +20,6 @@ from nmt.model_directory import ModelDirectory
 from nmt.translation import ctranslate2_engine
 from nmt.translation.ctranslate2_engine import CTranslate2Engine
 from nmt.translation.engine import TorchEngine
-from nmt.translation.export import write
 from nmt.translation.hypothesis import Hypothesis, SearchOptions, length_penalty
 from nmt.translation.translator import LONGEST
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from nmt.data.vocabulary import Vocabulary
-from nmt.translation import files, loading
-from nmt.translation.hypothesis import Batch, Hypothesis, SearchOptions
+from nmt.translation import arriving, loading
+from nmt.translation.hypothesis import Hypothesis, SearchOptions, Sources
 from nmt.translation.translator import WINDOW_LINES, Translator
 from tests.conftest import call, refusal
 from tests.translation.test_translator import Echo
@@ -192,7 +192,7 @@ def test_a_file_that_changes_meanwhile_is_an_error(echo: Echo, tmp_path: Path, m
     file.write_text("a line of text\n" * 20_000)
     search = echo.search_all
 
-    def shrink(batches: Iterable[Batch], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
+    def shrink(batches: Iterable[Sources], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
         os.truncate(file, 0)
         return search(batches, options)
 
@@ -213,8 +213,8 @@ def test_a_named_pipe_is_read_as_a_pipe(tmp_path: Path) -> None:
 
 def test_a_steady_writer_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pipe that never pauses long enough is still answered: a group does not wait for its window to fill."""
-    monkeypatch.setattr(files, "PATIENCE", 60.0)
-    monkeypatch.setattr(files, "SOONEST", -1.0)
+    monkeypatch.setattr(arriving, "PATIENCE", 60.0)
+    monkeypatch.setattr(arriving, "SOONEST", -1.0)
     answered = threading.Event()
 
     def stream() -> Iterator[bytes]:
@@ -222,7 +222,7 @@ def test_a_steady_writer_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
         assert answered.wait(60)
         yield b"two\n"
 
-    groups = files._arriving(stream(), "-")
+    groups = arriving.arriving(stream(), "-")
     assert next(groups) == ["one"]
     answered.set()
     assert list(groups) == [["two"]]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nmt.data.vocabulary import Vocabulary
 from nmt.translation.hypothesis import Hypothesis
-from nmt.translation.joining import Line, Part, Translation, join, k_best, repeats
+from nmt.translation.joining import Line, Segment, Translation, join, k_best, repeats
 
 
 def ranked(scores: list[int]) -> list[Hypothesis]:
@@ -43,7 +43,7 @@ def test_a_line_of_thousands_of_sentences_is_joined() -> None:
 def line(vocabulary: Vocabulary) -> Line:
     """Two sentences with two hypotheses each, and white space around them."""
     pairs = (("Der Hund", "Ein Hund"), ("die Katze", "eine Katze"))
-    parts = [Part(vocabulary.encode("the"), False) for _ in pairs]
+    parts = [Segment(vocabulary.encode("the"), False) for _ in pairs]
     for part, texts, worse in zip(parts, pairs, (-0.75, -3.0), strict=True):
         ids = [vocabulary.encode(text) for text in texts]
         part.hypotheses = [Hypothesis(ids[0], -2.0, -0.5, False), Hypothesis(ids[1], -4.0, worse, False)]
@@ -74,7 +74,7 @@ def test_what_is_copied_is_one_translation_of_score_nothing(vocabulary: Vocabula
 
 def test_flags_are_of_each_translation(line: Line, vocabulary: Vocabulary) -> None:
     """Cut is a matter of the source and so of all; limit and repetition are of the hypotheses that are in it."""
-    first, second = (piece for piece in line if isinstance(piece, Part))
+    first, second = (piece for piece in line if isinstance(piece, Segment))
     loop = vocabulary.encode("Hund") * 8
     first.hypotheses[1] = Hypothesis(loop, -4.0, -0.75, True)
     assert [translation.flags for translation in join(line, vocabulary, 2)] == [[], ["limit", "repetition"]]
@@ -86,7 +86,7 @@ def test_a_source_that_repeats_excuses_its_translation(vocabulary: Vocabulary) -
     """Nothing is wrong where the same word stands often in both."""
     loop = vocabulary.encode("ho") * 8
     for source, flags in ((loop, []), (loop[:4], ["repetition"])):
-        part = Part(source, False, [Hypothesis(loop, -1.0, -1.0, False)])
+        part = Segment(source, False, [Hypothesis(loop, -1.0, -1.0, False)])
         assert join([part], vocabulary, 1)[0].flags == flags
 
 

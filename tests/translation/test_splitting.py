@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nmt.data.vocabulary import Vocabulary
-from nmt.translation.splitting import parts, sentences, trimmed
+from nmt.translation.splitting import cut, sentences, trimmed
 
 # Text in which much ends a sentence, or nearly does.
 MARKS = st.text(st.sampled_from('.!?。！？…"”»)’A.aB1. \u00a0\u2009\u3000\u200bДж।Ä\u0301😀'), max_size=60)
@@ -79,7 +79,7 @@ def test_a_line_at_which_the_splitter_panics_stays_whole(monkeypatch: pytest.Mon
 def test_parts_are_the_ids(vocabulary: Vocabulary, text: str, longest: int) -> None:
     """In order they are all ids, each part is short enough, and begins with a word unless none begins in the one before."""
     ids = vocabulary.encode(text)
-    found = list(parts(vocabulary, ids, longest))
+    found = list(cut(vocabulary, ids, longest))
     assert [id for part in found for id in part] == ids
     assert all(len(part) <= longest for part in found)
     for part, following in itertools.pairwise(found):

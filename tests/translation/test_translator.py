@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nmt.data.vocabulary import Vocabulary
 from nmt.lines import clean
-from nmt.translation.hypothesis import Batch, Hypothesis, SearchOptions
+from nmt.translation.hypothesis import Hypothesis, SearchOptions, Sources
 from nmt.translation.translator import (
     LONGEST,
     WINDOW_CHARACTERS,
@@ -30,7 +30,7 @@ class Echo:
         self.batches: list[list[list[int]]] = []
         self.options: list[SearchOptions] = []
 
-    def search_all(self, batches: Iterable[Batch], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
+    def search_all(self, batches: Iterable[Sources], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
         for sources in batches:
             self.batches.append([list(source) for source in sources])
             self.options.append(options)

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nmt import lines
-from nmt.attention_picture import picture, visible
 from nmt.errors import UsageError
-from nmt.page import fill
+from nmt.pages.page import fill
+from nmt.pages.picture import picture, visible
 from nmt.reporting import Reporter
 from nmt.translation.alignment import aligning_layer
 
@@ -93,7 +93,7 @@ def page(maps: "AttentionMaps") -> str:
         "weights": pack([maps.encoder, maps.decoder, maps.cross]),
     }
     return fill(
-        "attention_page.html",
+        "attention.html",
         title=f"{text(source)} → {text(target)}: {text(maps.text)}",
         from_language=text(source),
         to_language=text(target),

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from nmt import report
-from nmt.chart import Curve, draw, linear_axis, logarithmic_axis, smooth, thin
 from nmt.lines import clean, read_lines
 from nmt.model_directory import ModelDirectory
+from nmt.pages import report
+from nmt.pages.chart import Curve, draw, linear_axis, logarithmic_axis, smooth, thin
 from nmt.validation import sample
 
 Event = dict[str, Any]

@@ -14,11 +14,11 @@ import pytest
 import torch
 
 import nmt
+from nmt import export as exporting
 from nmt.data.vocabulary import learn
 from nmt.errors import UsageError
 from nmt.model_directory import ModelDirectory
 from nmt.settings import _clear
-from nmt.translation import export as exporting
 from nmt.translation.engine import TorchEngine
 from tests.conftest import call, refusal
 

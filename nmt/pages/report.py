@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from nmt import lines
-from nmt.chart import Curve, Point, draw, thin
 from nmt.errors import UsageError
+from nmt.formatting import counted, duration, format_perplexity
 from nmt.model_directory import ModelDirectory
-from nmt.page import fill
-from nmt.reporting import counted, duration, format_perplexity
+from nmt.pages.chart import Curve, Point, draw, thin
+from nmt.pages.page import fill
 
 Event = dict[str, Any]
 Heldout = tuple[list[str], list[str]]

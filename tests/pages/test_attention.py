@@ -12,16 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nmt import attention_page
-from nmt.attention_page import page
-from nmt.attention_picture import CELL, picture, visible
 from nmt.errors import UsageError
 from nmt.lines import clean
+from nmt.pages import attention as attention_page
+from nmt.pages.attention import page
+from nmt.pages.picture import CELL, picture, visible
 from nmt.reporting import Reporter
 from nmt.translation import attentions
 from nmt.translation.attentions import AttentionMaps
 from tests.conftest import call, refusal
-from tests.test_report import HOSTILE, Page
+from tests.pages.test_report import HOSTILE, Page
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -1,0 +1,37 @@
+"""Numbers as a person reads them, and the two forms in which results are told: text, and JSON for programs."""
+
+from typing import Any
+
+from nmt.errors import UsageError
+
+
+def duration(seconds: float) -> str:
+    """For a person: 40 s, 12 min, 3.5 h, 2.1 days."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 48 * 3600:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86400:.1f} days"
+
+
+def counted(number: int, unit: str) -> str:
+    """1 update, 2,000 updates."""
+    return f"{number:,} {unit}{'s' * (number != 1)}"
+
+
+def format_perplexity(value: float) -> str:
+    return f"{value:,.2f}" if value < 1e6 else f"{value:.2e}"
+
+
+def table(rows: list[tuple[str, Any]]) -> str:
+    """Lines of a label and its value, aligned."""
+    width = max(len(label) for label, _ in rows)
+    return "\n".join(f"  {label:<{width}}  {value}" for label, value in rows)
+
+
+def check_format(name: str) -> None:
+    """Raises UsageError for a --format that is none."""
+    if name not in ("text", "json"):
+        raise UsageError(f"--format {name}: must be text or json")

@@ -40,8 +40,8 @@ Output = Annotated[
         callback=lambda path: None if path == Path("-") else path,
     ),
 ]
-Device = Annotated[str | None, setting("device")]
-Precision = Annotated[str | None, setting("precision")]
+Device = Annotated[str, setting("device")]
+Precision = Annotated[str, setting("precision")]
 Form = Annotated[str, typer.Option("--format", metavar="text|json", help="Text for people, or JSON for programs.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on stderr but warnings and errors.")]
 
@@ -147,8 +147,8 @@ def train(
     dropout: Annotated[float | None, setting("dropout")] = None,
     norm: Annotated[str | None, setting("norm")] = None,
     seed: Annotated[int | None, setting("seed")] = None,
-    device: Device = None,
-    precision: Precision = None,
+    device: Annotated[str | None, setting("device")] = None,
+    precision: Annotated[str | None, setting("precision")] = None,
     validate_every: Annotated[int | None, setting("validate_every")] = None,
     patience: Annotated[int | None, setting("patience")] = None,
     average: Annotated[int | None, setting("average")] = None,
@@ -189,8 +189,8 @@ def translate(
         bool, typer.Option("--no-split", help="Translate a line of several sentences at once, not one by one.")
     ] = False,
     batch_tokens: Annotated[int | None, typer.Option(help="Source pieces that are searched at once.")] = None,
-    device: Device = None,
-    precision: Precision = None,
+    device: Device = "auto",
+    precision: Precision = "auto",
     engine: Annotated[
         str, typer.Option(metavar="torch|ctranslate2", help="What computes; ctranslate2 needs `nmt export` first.")
     ] = "torch",
@@ -208,13 +208,7 @@ def translate(
         write = output_format(form, n_best, details)
         if details and engine == "ctranslate2":
             raise UsageError("--details: CTranslate2 does not tell them; use --engine torch")
-        asked = (
-            model,
-            "auto" if device is None else device,
-            "auto" if precision is None else precision,
-            batch_tokens,
-            engine,
-        )
+        asked = model, device, precision, batch_tokens, engine
         # Another version may translate otherwise.
         job = __version__, *asked, loading.changed(model), options, no_split, form, n_best
         load = partial(loading.load_translator, *asked)
@@ -248,7 +242,7 @@ def score(
         typer.Option(metavar="SOURCE", help="Instead, how likely the model finds HYPOTHESIS as its translation."),
     ] = None,
     form: Form = "text",
-    device: Device = None,
+    device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
     """Score translations against references, or the model on its held-out test set."""
@@ -275,7 +269,7 @@ def attention(
     output: Output = None,
     model: Model = Path("model"),
     svg: Annotated[bool, typer.Option("--svg", help="One picture instead: target to source, all heads' mean.")] = False,
-    device: Device = None,
+    device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
     """Show what the model looks at as it translates a sentence: a page for a browser."""

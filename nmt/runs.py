@@ -200,7 +200,7 @@ class _Run:
                 optimizer.load_state_dict(moments)
         trainer.begin(progress)
         fitted_to = f"{ranks.count} x {devices.name(trainer.device)}, {config.micro_batch_tokens or 'any'} tokens"
-        if ranks.any(progress.fitted_to != fitted_to) == (True,):  # else the size stays, halved or not
+        if ranks.any(progress.fitted_to != fitted_to):  # else the size stays, halved or not
             if config.micro_batch_tokens or trainer.device.type == "cpu":
                 progress.micro_batch_tokens = config.micro_batch_tokens or self.settings.preset.micro_batch_tokens
             else:

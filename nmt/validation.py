@@ -12,7 +12,8 @@ import torch
 
 from nmt.config import TrainingConfig
 from nmt.data.batching import Plan
-from nmt.data.cleaning import CleaningReport, usable
+from nmt.data.cleaning import CleaningReport
+from nmt.data.encoding import Encoder
 from nmt.data.prepared import prepare
 from nmt.data.vocabulary import Vocabulary
 from nmt.devices import autocast, find_translation_precision
@@ -76,11 +77,9 @@ class Validator:
         self.source, self.reference, self.vocabulary = source, reference, vocabulary
         self.config, self.precision = config, precision
         self.sampled = sample(source, reference)
-        everything = TrainingConfig(max_pieces=2**31, max_ratio=2.0**31)  # nothing is dropped but pairs without text
-        pairs = usable(zip(source, reference, strict=True), everything, CleaningReport())
-        self.plan = Plan(
-            prepare(pairs, vocabulary, everything, CleaningReport()), config.tokens_per_update, config.seed
-        )
+        pairs = [pair for pair in zip(source, reference, strict=True) if not any(map(is_blank, pair))]
+        keeping_all = Encoder(vocabulary, 2**31, math.inf)
+        self.plan = Plan(prepare(pairs, keeping_all, CleaningReport()), config.tokens_per_update, config.seed)
 
     def validate(self, model: Transformer, tokens: int, ranks: Ranks) -> Validation:
         """Loss with the training's precision, BLEU of text decoded with translate's defaults: the same on every rank.

@@ -5,14 +5,12 @@ the text of a corpus is judged once, and how many pairs another setting would ke
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
 import numpy as np
 
 from nmt.config import TrainingConfig
-from nmt.data.splits import Pair
 from nmt.formatting import counted
 from nmt.lines import clean, is_blank
 
@@ -95,24 +93,3 @@ def report_of(facts: np.ndarray, drops: int) -> CleaningReport:
         elif value & CONTROLS:
             report.control_characters += int(values[value])
     return report
-
-
-def usable(pairs: Iterable[Pair], settings: TrainingConfig, report: CleaningReport) -> Iterator[Pair]:
-    """The pairs fit for training so far as their text tells; the others are counted in the report.
-
-    For text that fits in memory, as drop_duplicates holds a digest of every pair here; a Corpus knows its own.
-    """
-    drops = dropping(settings)
-    seen: set[bytes] = set()
-    for source, target in pairs:
-        facts = facts_of(source, target)
-        if settings.drop_duplicates:
-            digest = digest_of(f"{source}\n{target}\n".encode())
-            facts |= REPEATED if digest in seen else 0
-            seen.add(digest)
-        report.read += 1
-        if reason := next((reason for fact, reason in REASONS.items() if facts & drops & fact), None):
-            report.dropped[reason] += 1
-            continue
-        report.control_characters += bool(facts & CONTROLS)
-        yield source, target

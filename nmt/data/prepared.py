@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from nmt.config import TrainingConfig
 from nmt.data.cache import Damaged, Entry
 from nmt.data.cleaning import CleaningReport
 from nmt.data.encoding import Encoder
 from nmt.data.splits import Pair
-from nmt.data.vocabulary import Vocabulary
 from nmt.data.workers import in_order
 from nmt.errors import NmtError
 
@@ -63,14 +61,8 @@ class PreparedPairs:
         return cls(*sides)
 
 
-def prepare(
-    pairs: Iterable[Pair], vocabulary: Vocabulary, settings: TrainingConfig, report: CleaningReport
-) -> PreparedPairs:
-    """Encode pairs into memory, dropping those too long or too unlike in length, counted in the report.
-
-    Nothing is truncated.
-    """
-    encoder = Encoder(vocabulary, settings.max_pieces, settings.max_ratio)
+def prepare(pairs: Iterable[Pair], encoder: Encoder, report: CleaningReport) -> PreparedPairs:
+    """Encode pairs into memory; what the encoder drops is counted in the report."""
     nothing = np.empty(0, encoder.dtype), np.empty(0, np.int32)
     parts = ([nothing], [nothing])
     for encoded in map(encoder, chunks_of(pairs)):

@@ -47,21 +47,16 @@ def read_table(path: Path, source: str, target: str) -> Reader:
 
 def _read_tsv(path: Path, source: str, target: str) -> Callable[[], Iterator[Pair]]:
     def read() -> Iterator[Pair]:
-        lines = enumerate(read_lines(path), 1)
         columns, left, right = 2, 0, 1  # without a header: source, target
-        for number, line in lines:
+        for number, line in enumerate(read_lines(path), 1):
             cells = line.split("\t")
-            if number == 1 and {cell.lower() for cell in cells} == {source.lower(), target.lower()}:
-                cells = [
-                    source if cell.lower() == source.lower() else target for cell in cells
-                ]  # EN, or as it is asked for
-            if number == 1 and len(cells) > 1 and len(set(cells)) == len(cells) and all(map(CODE.fullmatch, cells)):
-                if missing := [language for language in (source, target) if language not in cells]:
+            if number == 1 and (header := _header(cells, source, target)):
+                if missing := [language for language in (source, target) if language not in header]:
                     raise UsageError(
                         f"{path}, line 1: no column '{missing[0]}'; languages found: {', '.join(cells)} "
                         "(if this is text and no header, put a line of the two language codes above it)"
                     )
-                columns, left, right = len(cells), cells.index(source), cells.index(target)
+                columns, left, right = len(header), header.index(source), header.index(target)
                 continue
             if len(cells) != columns:
                 raise UsageError(
@@ -71,6 +66,14 @@ def _read_tsv(path: Path, source: str, target: str) -> Callable[[], Iterator[Pai
             yield cells[left], cells[right]
 
     return read
+
+
+def _header(cells: list[str], source: str, target: str) -> list[str] | None:
+    """The languages of the columns, where a first line names them: the two asked for in any case, or codes."""
+    if sorted(map(str.lower, cells)) == sorted((source.lower(), target.lower())):
+        return [source if cell.lower() == source.lower() else target for cell in cells]
+    codes = len(cells) > 1 and len(set(cells)) == len(cells) and all(map(CODE.fullmatch, cells))
+    return cells if codes else None
 
 
 def _read_jsonl(path: Path, source: str, target: str) -> Callable[[], Iterator[Pair]]:

@@ -51,9 +51,7 @@ class Embedding(nn.Module):
         end, d_model = start + ids.size(1), self.weight.size(1)
         positions = self.positions  # once: another lane may replace it by one that is long enough for itself
         if end > positions.size(0):
-            with torch.inference_mode(
-                False
-            ):  # a validation may be what comes here, and training goes on with the table
+            with torch.inference_mode(False):  # a validation may come here, and training goes on with the table
                 self.positions = positions = sinusoids(2 * end, d_model).to(self.weight.device)
         return self.dropout(F.embedding(ids, self.weight, padding_idx=PAD) * math.sqrt(d_model) + positions[start:end])
 

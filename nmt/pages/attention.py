@@ -30,7 +30,7 @@ STEPS = 65_535  # between a weight of 0 and of 1
 SHORT = 26  # up to so many pieces a side, map and explanation stand side by side
 
 
-def write(model: Path, text: str, output: Path | None, svg: bool, device: str | None, reporter: Reporter) -> None:
+def write(model: Path, text: str, output: Path | None, svg: bool, device: str, reporter: Reporter) -> None:
     """Write the page, or the picture, of a sentence; of `text` "-" the one on stdin. Raises UsageError."""
     if output is None and sys.stdout is not None and sys.stdout.isatty():
         kind, name = ("picture", "attention.svg") if svg else ("page", "attention.html")

@@ -74,7 +74,7 @@ def score_files(hypotheses: Sequence[str], references: Sequence[Path], options: 
 
 
 def score_model(
-    model: Path, references: Sequence[Path], options: ScoreOptions, device: str | None, reporter: Reporter
+    model: Path, references: Sequence[Path], options: ScoreOptions, device: str, reporter: Reporter
 ) -> list[str]:
     """Lines of output: the model's translations of its held-out test set, scored."""
     from nmt.model_directory import ModelDirectory
@@ -93,7 +93,7 @@ def score_model(
     source, reference = test
     told = directory.describe()
     title = f"{told.data.name} test, {'-'.join(told.languages)}"
-    translator = load_translator(model, "auto" if device is None else device)
+    translator = load_translator(model, device)
     reporter.say(f"translating {counted(len(source), 'test line')}, {' to '.join(told.languages)}")
     evaluation = Evaluation([(str(model), translator.translate(source))], [("the test set", reference)], source)
     return _output(evaluation, title, told.target, options)
@@ -105,7 +105,7 @@ def force_decode(
     source: Path,
     references: Sequence[Path],
     options: ScoreOptions,
-    device: str | None,
+    device: str,
     reporter: Reporter,
 ) -> Iterator[str]:
     """Lines of output: what the model says of a file of translations of the source file, a line for each pair.
@@ -137,7 +137,7 @@ def force_decode(
     hypothesis, lines = _read(hypotheses[0])
     Evaluation([(hypothesis, lines)], [(str(source), sources)])  # raises where they do not line up
     pairs = list(zip(sources, lines, strict=True))
-    engine = load_torch_engine(model, "auto" if device is None else device, "auto")
+    engine = load_torch_engine(model, device, "auto")
     vocabulary = ModelDirectory.containing(model).read_vocabulary()
     log_probability, tokens = 0.0, 0
     for number, translation in enumerate(likelihood.force_decode(engine, vocabulary, pairs), 1):

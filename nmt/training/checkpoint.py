@@ -35,9 +35,8 @@ class Progress:
     update: Count = 0  # updates done
     epoch: Count = 0
     position: Count = 0  # updates of this epoch done
-    validations: list[tuple[Count, float | None]] = field(
-        default_factory=list
-    )  # (update, BLEU) of each validated checkpoint
+    # (update, BLEU) of each validated checkpoint
+    validations: list[tuple[Count, float | None]] = field(default_factory=list)
     minutes: float = field(default=0.0, compare=False)  # from the run's first beginning, stops not counted
     micro_batch_tokens: Count = 0  # padded tokens a side that go through the model at once ...
     fitted_to: str = ""  # ... which was settled for these devices

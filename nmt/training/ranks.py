@@ -162,14 +162,14 @@ class Ranks:
         for tensor, summed in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
             tensor.copy_(summed.view_as(tensor))
 
-    def any(self, *flags: bool) -> tuple[bool, ...]:
-        """For each flag, whether it is raised on any rank. Goes over the CPU, so that no GPU has to be waited for."""
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is raised on any rank. Goes over the CPU, so that no GPU has to be waited for."""
         if self.count == 1:
-            return flags
-        raised = torch.tensor(flags, dtype=torch.uint8)
+            return flag
+        raised = torch.tensor(flag, dtype=torch.uint8)
         with _others_missed():
             dist.all_reduce(raised, dist.ReduceOp.MAX)
-        return tuple(bool(flag) for flag in raised)
+        return bool(raised)
 
     def gather(self, item: Made) -> list[Made]:
         """Every rank's item, in order of ranks, on every rank."""

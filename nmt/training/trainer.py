@@ -129,13 +129,13 @@ class Trainer:
             progress.seconds += time.perf_counter() - began
             if logged:
                 log(self._interval())
-            (stopping,) = self.ranks.any(stop())
+            stopping = self.ranks.any(stop())
             due = self.validation_due()
             if due or stopping:
                 self._refuse_nonsense()
                 if save() and due and not stopping:  # a validation may take long, and is made up for on going on
                     validate()
-                    (stopping,) = self.ranks.any(stop())
+                    stopping = self.ranks.any(stop())
             if stopping or self.finished():
                 return
             began = time.perf_counter()  # saving and validating are no part of the speed
@@ -153,7 +153,7 @@ class Trainer:
         if share is None or share.size != progress.micro_batch_tokens:
             share = self.cut(pairs)
         total = self._gradient(share, tokens)
-        while self.ranks.any(total is None) == (True,):
+        while self.ranks.any(total is None):
             self._halve()
             share = self.cut(pairs)
             total = self._gradient(share, tokens)

@@ -36,7 +36,7 @@ class AttentionMaps:
     d_model: int
 
 
-def attend(path: Path, text: str, device: str | None = None) -> AttentionMaps:
+def attend(path: Path, text: str, device: str = "auto") -> AttentionMaps:
     """Translate the text as one sentence, as `nmt translate --no-split` does in fp32, with the attentions of it.
 
     `path` is a model directory or a checkpoint folder. Raises UsageError for a text that is not translated or too long.
@@ -45,7 +45,7 @@ def attend(path: Path, text: str, device: str | None = None) -> AttentionMaps:
     if needs_no_translation(text):
         raise UsageError(f"'{text}' holds no letter, so that it is not translated; give a sentence")
     _, text, _ = trimmed(text)
-    engine = load_torch_engine(path, "auto" if device is None else device, "fp32")
+    engine = load_torch_engine(path, device, "fp32")
     directory = ModelDirectory.containing(path)
     vocabulary = directory.read_vocabulary()
     source = vocabulary.encode(text)

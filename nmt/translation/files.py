@@ -208,9 +208,13 @@ def _open_output(path: Path | None) -> Iterator[IO[bytes]]:
         return
     plain = path.is_file() or not path.exists()
     part = path.with_name(f"{path.name}.{os.getpid()}.part") if plain else path
-    with writable(path):
-        out = part.open("xb" if plain else "wb")
     try:
+        with writable(path):
+            try:
+                out = part.open("xb" if plain else "wb")
+            except OSError:
+                plain = False  # what may stand there is another's
+                raise
         with out:
             yield out
         if plain:

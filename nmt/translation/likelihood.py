@@ -8,7 +8,7 @@ from nmt.translation.engine import TorchEngine
 from nmt.translation.hypothesis import Forced, Hypothesis, SearchOptions, length_penalty
 from nmt.translation.joining import Segment, Translation, join
 from nmt.translation.splitting import trimmed
-from nmt.translation.translator import BATCH_TOKENS
+from nmt.translation.translator import BATCH_TOKENS, batches
 
 GROUP = 1_000  # pairs that are sorted by length together
 Pair = tuple[str, str]  # a source and its translation
@@ -47,11 +47,8 @@ def _force(engine: TorchEngine, pairs: list[tuple[list[int], list[int]]]) -> Ite
     sizes = [max(map(len, pair)) + 1 for pair in pairs]
     order = sorted(range(len(pairs)), key=sizes.__getitem__, reverse=True)
     found: dict[int, Forced] = {}
-    start = 0
-    while start < len(order):
-        batch = order[start : start + max(1, BATCH_TOKENS // sizes[order[start]])]
+    for batch in batches(order, sizes.__getitem__, BATCH_TOKENS):
         found |= zip(batch, engine.force([pairs[place] for place in batch]), strict=True)
-        start += len(batch)
     return (found[place] for place in range(len(pairs)))
 
 

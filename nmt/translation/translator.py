@@ -6,6 +6,7 @@ hold little padding, and put back afterwards.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
+from typing import TypeVar
 
 from nmt.data.vocabulary import Vocabulary
 from nmt.errors import UsageError
@@ -22,6 +23,7 @@ WINDOW_LINES = 4_096
 WINDOW_CHARACTERS = 125_000
 BATCH_TOKENS = 2_048  # source pieces, padding included, that go through search at once
 
+Item = TypeVar("Item")
 Progress = Callable[[int, float], None]  # told of each batch: its sentences, and how many lines they amount to
 
 
@@ -74,9 +76,9 @@ class Translator:
         waiting = [piece for line in lines for piece in line if isinstance(piece, Segment)]
         waiting.sort(key=lambda segment: len(segment.ids), reverse=True)  # the longest first: memory fails early
         total = sum(len(segment.ids) for segment in waiting)
-        batches = list(self._batches(waiting))
-        sources = [[segment.ids for segment in batch] for batch in batches]
-        for batch, found in zip(batches, self.engine.search_all(sources, options), strict=True):
+        searched = list(batches(waiting, lambda segment: len(segment.ids), self.batch_tokens))
+        sources = [[segment.ids for segment in batch] for batch in searched]
+        for batch, found in zip(searched, self.engine.search_all(sources, options), strict=True):
             for segment, hypotheses in zip(batch, found, strict=True):
                 segment.hypotheses = hypotheses
             progress(len(batch), len(texts) * sum(len(segment.ids) for segment in batch) / total)
@@ -109,13 +111,6 @@ class Translator:
             line += [self._between(" "), Segment(ids, len(parts) > 1)]
         return line[1:]
 
-    def _batches(self, waiting: Sequence[Segment]) -> Iterator[Sequence[Segment]]:
-        start = 0
-        while start < len(waiting):
-            rows = max(1, self.batch_tokens // len(waiting[start].ids))
-            yield waiting[start : start + rows]
-            start += rows
-
 
 def search_options(beam: int, length_penalty: float, n_best: int = 1, details: bool = False) -> SearchOptions:
     """Checked options. Raises UsageError for what cannot be searched with."""
@@ -142,3 +137,12 @@ def windows(lines: Iterable[str]) -> Iterator[list[str]]:
             window, characters = [], 0
     if window:
         yield window
+
+
+def batches(items: Sequence[Item], size: Callable[[Item], int], tokens: int) -> Iterator[Sequence[Item]]:
+    """Items, the longest first, in batches of so many tokens, padding included, or of one that is longer."""
+    start = 0
+    while start < len(items):
+        rows = max(1, tokens // size(items[start]))
+        yield items[start : start + rows]
+        start += rows

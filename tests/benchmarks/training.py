@@ -39,7 +39,8 @@ import torch
 from nmt.config import PRESETS, TrainingConfig
 from nmt.data import corpus as corpora
 from nmt.data.batching import Plan
-from nmt.data.cleaning import CleaningReport, usable
+from nmt.data.cleaning import CleaningReport
+from nmt.data.encoding import Encoder
 from nmt.data.prepared import PreparedPairs, prepare
 from nmt.data.vocabulary import Vocabulary, learn
 from nmt.model.transformer import Transformer
@@ -61,9 +62,9 @@ CPU = torch.device("cpu")
 
 def prepared(data: str, settings: TrainingConfig, most: int | None) -> tuple[Vocabulary, PreparedPairs]:
     """The vocabulary and the ids of the first pairs of a corpus, English to German, in memory."""
-    texts = list(itertools.islice(usable(corpora.load(data, "en", "de").train, settings, CleaningReport()), most))
+    texts = list(itertools.islice(corpora.load(data, "en", "de").usable(settings), most))
     vocabulary = learn(texts, len(texts), settings.vocab_size, settings.seed)
-    return vocabulary, prepare(texts, vocabulary, settings, CleaningReport())
+    return vocabulary, prepare(texts, Encoder(vocabulary, settings.max_pieces, settings.max_ratio), CleaningReport())
 
 
 def make_workload(data: str, shape: str, count: int, folder: Path) -> dict[str, Any]:

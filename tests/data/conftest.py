@@ -1,14 +1,16 @@
 """What the tests of data share: one sentence of refusal, a noisy corpus, a cache of its own, a data set in the hub's layout."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from nmt.config import TrainingConfig
 from nmt.data import corpus as corpora
 from nmt.data.cache import Cache
+from nmt.data.cleaning import CONTROLS, REASONS, REPEATED, CleaningReport, dropping, facts_of
 from nmt.data.corpus import Corpus, load
 from nmt.data.prepared import PreparedPairs
 from nmt.data.splits import Pair
@@ -26,6 +28,23 @@ NOISE: list[Pair] = [
     ("w " * 300, "W " * 300),
     ("a\tb", "c"),
 ]
+
+
+def usable(pairs: Iterable[Pair], settings: TrainingConfig, report: CleaningReport) -> Iterator[Pair]:
+    """The pairs that a corpus is to keep, judged one by one; the others are counted in the report."""
+    drops = dropping(settings)
+    seen: set[Pair] = set()
+    for source, target in pairs:
+        facts = facts_of(source, target)
+        if settings.drop_duplicates:
+            facts |= REPEATED if (source, target) in seen else 0
+            seen.add((source, target))
+        report.read += 1
+        if reason := next((reason for fact, reason in REASONS.items() if facts & drops & fact), None):
+            report.dropped[reason] += 1
+            continue
+        report.control_characters += bool(facts & CONTROLS)
+        yield source, target
 
 
 def complaint(data: Path | str, source: str = "en", target: str = "de", cache: Cache | None = None) -> str:

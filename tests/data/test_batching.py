@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from nmt.config import TrainingConfig
 from nmt.data.batching import Plan
 from nmt.data.cleaning import CleaningReport
 from nmt.data.corpus import load
+from nmt.data.encoding import Encoder
 from nmt.data.prepared import PreparedPairs, Side, prepare
 from nmt.data.vocabulary import Vocabulary
 from nmt.ids import BOS, EOS, PAD
@@ -35,7 +35,7 @@ def varied() -> PreparedPairs:
 @pytest.fixture(scope="module")
 def demo(vocabulary: Vocabulary) -> PreparedPairs:
     """All training pairs of the demo corpus, real if simple sentences."""
-    return prepare(load("demo", "en", "de").train, vocabulary, TrainingConfig(), CleaningReport())
+    return prepare(load("demo", "en", "de").train, Encoder(vocabulary, 256, 3.0), CleaningReport())
 
 
 def same(one: list[np.ndarray], other: list[np.ndarray]) -> bool:

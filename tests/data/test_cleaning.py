@@ -7,11 +7,12 @@ import pytest
 
 from nmt.config import TrainingConfig
 from nmt.data import cleaning
-from nmt.data.cleaning import REPEATED, CleaningReport, digest_of, dropping, facts_of, mark_repeated, report_of, usable
+from nmt.data.cleaning import REPEATED, CleaningReport, digest_of, dropping, facts_of, mark_repeated, report_of
+from nmt.data.encoding import Encoder
 from nmt.data.prepared import prepare
 from nmt.data.splits import Pair
 from nmt.data.vocabulary import Vocabulary
-from tests.data.conftest import NOISE
+from tests.data.conftest import NOISE, usable
 
 TEXTS = ["", " ", "\u200b", "\x00", "a", "b", "a\tb", "\u2028"]
 PAIRS: list[Pair] = [*itertools.product(TEXTS, TEXTS), *itertools.product(TEXTS[3:], TEXTS[2:])]
@@ -59,7 +60,7 @@ def test_nothing_is_no_repetition() -> None:
 def cleaned(pairs: list[Pair], vocabulary: Vocabulary, **settings: bool) -> tuple[CleaningReport, int]:
     """The report of both filters, and the number of pairs that came through them."""
     config, report = TrainingConfig.model_validate(settings), CleaningReport()
-    return report, len(prepare(usable(pairs, config, report), vocabulary, config, report))
+    return report, len(prepare(usable(pairs, config, report), Encoder(vocabulary, 256, 3.0), report))
 
 
 NOISY = [("Hello .", "Hallo ."), *NOISE, ("Hello .", "Hallo .")]

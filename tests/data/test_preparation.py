@@ -13,14 +13,15 @@ from nmt.config import TrainingConfig
 from nmt.data import preparation
 from nmt.data import prepared as module
 from nmt.data.cache import Cache
-from nmt.data.cleaning import CleaningReport, usable
+from nmt.data.cleaning import CleaningReport
 from nmt.data.corpus import load
+from nmt.data.encoding import Encoder
 from nmt.data.preparation import describe, learn_vocabulary, prepare_corpus
 from nmt.data.prepared import PreparedPairs, prepare
 from nmt.data.vocabulary import Vocabulary
 from nmt.errors import NmtError, UsageError
 from tests.conftest import write_corpus
-from tests.data.conftest import same_pairs
+from tests.data.conftest import same_pairs, usable
 
 CONFIG = TrainingConfig(vocab_size=500)
 
@@ -34,7 +35,8 @@ def test_prepared_on_disk_is_prepared_in_memory(
     corpus = load(str(data), "en", "de", cache)
     prepared = prepare_corpus(corpus, vocabulary, config, cache)
     report = CleaningReport()
-    expected = prepare(usable(corpus.train, config, report), vocabulary, config, report)
+    encoder = Encoder(vocabulary, config.max_pieces, config.max_ratio)
+    expected = prepare(usable(corpus.train, config, report), encoder, report)
     assert same_pairs(prepared.pairs, expected)
     assert prepared.report == report
     assert prepared.report.kept == len(prepared.pairs) > 0

@@ -3,17 +3,19 @@
 import numpy as np
 import pytest
 
-from nmt.config import TrainingConfig
 from nmt.data import prepared as module
 from nmt.data.cleaning import CleaningReport
+from nmt.data.encoding import Encoder
 from nmt.data.prepared import PreparedPairs, prepare
 from nmt.data.splits import Pair
 from nmt.data.vocabulary import Vocabulary
 
 
-def prepared(pairs: list[Pair], vocabulary: Vocabulary, **settings: float) -> tuple[PreparedPairs, CleaningReport]:
+def prepared(
+    pairs: list[Pair], vocabulary: Vocabulary, max_pieces: int = 256, max_ratio: float = 3.0
+) -> tuple[PreparedPairs, CleaningReport]:
     report = CleaningReport(read=len(pairs))
-    return prepare(pairs, vocabulary, TrainingConfig.model_validate(settings), report), report
+    return prepare(pairs, Encoder(vocabulary, max_pieces, max_ratio), report), report
 
 
 def of_pieces(count: int) -> str:

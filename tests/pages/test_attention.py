@@ -170,7 +170,7 @@ def test_a_page_is_not_for_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     for svg, name in ((False, "attention.html"), (True, "attention.svg")):
         with pytest.raises(UsageError, match=f"name a file, for example -o {name}"):
-            attention_page.write(Path("model"), "A man.", None, svg, None, Reporter())
+            attention_page.write(Path("model"), "A man.", None, svg, "auto", Reporter())
 
 
 def test_where_it_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

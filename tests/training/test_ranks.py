@@ -106,7 +106,7 @@ def messages(ranks: Ranks) -> Found:
     ranks.sum(summed)
     pairs_of_ranks = replace(ranks, on_machine=number % 2, machine=number // 2, machines=(ranks.count + 1) // 2)
     return {
-        "any": ranks.any(number == 1, False, True, number != 1),
+        "any": [ranks.any(flag) for flag in (number == 1, False, True, number != 1)],
         "shared": [ranks.share(lambda: ("first", number)), ranks.share(lambda: ("second", number))],
         "shared by the machine": pairs_of_ranks.share(lambda: ("machine", number), each_machine=True),
         "handed out": [ranks.hand_out(("from", number)), ranks.hand_out(large if number == 0 else b"") == large],
@@ -223,7 +223,7 @@ def test_messages_arrive(found: list[Found]) -> None:
     """What `any`, `share`, `hand_out`, `gather` and `sum` give is the same on every rank, and comes from the right one."""
     count = len(found)
     for rank, messages in enumerate(rank["messages"] for rank in found):
-        assert messages["any"] == (True, False, True, True)
+        assert messages["any"] == [True, False, True, True]
         assert messages["shared"] == [("first", 0), ("second", 0)]
         assert messages["shared by the machine"] == ("machine", 2 * (rank // 2))
         assert messages["handed out"] == [("from", 0), True]
@@ -241,7 +241,7 @@ def test_alone_nothing_is_sent() -> None:
     ranks.sum([tensor])
     assert torch.equal(tensor, torch.ones(2))
     assert ranks.first
-    assert (ranks.any(True, False), ranks.share(lambda: 3), ranks.hand_out(4), ranks.gather(5)) == (
+    assert ((ranks.any(True), ranks.any(False)), ranks.share(lambda: 3), ranks.hand_out(4), ranks.gather(5)) == (
         (True, False),
         3,
         4,

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
+from nmt import cli
 from nmt.lines import read_lines
 from nmt.translation import files, translator
 from nmt.translation.parts import Parts, _seal
@@ -285,7 +286,7 @@ def test_parts_of_another_translation_serve_no_other(
     elif change == "a line":
         file.write_text(file.read_text().replace("7 .", "8 .", 1))
     elif change == "the version":
-        monkeypatch.setattr(files, "__version__", "0.0.0")
+        monkeypatch.setattr(cli, "__version__", "0.0.0")
     elif change == "the windows":
         for module in (files, translator):
             monkeypatch.setattr(module, "WINDOW_LINES", WINDOW_LINES - 1)

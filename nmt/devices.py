@@ -10,6 +10,11 @@ from torch.utils._triton import has_triton
 from nmt.errors import UsageError
 from nmt.formatting import counted
 
+# oneDNN and PyTorch's layer over it each keep what they have compiled for 1,024 sizes of a matrix product. Here nearly each
+# product has a size of its own: kept, they serve nobody, and grow to hundreds of megabytes. Both read this at their first one.
+for cache in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
+    os.environ.setdefault(cache, "64")
+
 
 def find_device(name: str) -> torch.device:
     """`auto` is CUDA where there is one. Raises UsageError for a CUDA that is not there: nothing falls back in silence."""

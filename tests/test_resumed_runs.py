@@ -222,10 +222,10 @@ def test_signals_to_a_real_run(corpus: Path, tmp_path: Path) -> None:
     model = tmp_path / "model"
     command = list(map(str, words(model, corpus, steps=240, validate_every=60)))
     log = model / "metrics.jsonl"
-    nohup = ["env", "--ignore-signal=INT,HUP", sys.executable]
+    heeding, nohup = (["env", f"--{what}-signal=INT,HUP", sys.executable] for what in ("default", "ignore"))
     last = 0
     for number, code in ((signal.SIGINT, 130), (signal.SIGHUP, 129), (signal.SIGKILL, -9)):
-        python = nohup if number == signal.SIGKILL else [sys.executable]
+        python = nohup if number == signal.SIGKILL else heeding
         terminal, stderr = pty.openpty() if number == signal.SIGHUP else (-1, subprocess.PIPE)
         with subprocess.Popen([*python, "-m", "nmt", *command], stderr=stderr) as process:
             while not (log.exists() and f'"step": {last + 40},' in log.read_text()):

@@ -1,5 +1,7 @@
 """Packed matrices: the products, and so the translations, of the model that they were taken from."""
 
+import subprocess
+import sys
 from itertools import chain
 
 import pytest
@@ -74,3 +76,26 @@ def test_every_matrix_of_the_decoder_is_packed() -> None:
     left = {name.rsplit(".", 1)[1] for name, parameter in model.named_parameters() if parameter.dim() == 2}
     assert left == {"weight"}
     assert [name for name, parameter in model.named_parameters() if parameter.dim() == 2] == ["embedding.weight"]
+
+
+def test_products_of_many_sizes_take_no_room() -> None:
+    """What is compiled for a size is not kept for all sizes: a gigabyte, else, for those of a long text."""
+    script = """
+import torch
+from pathlib import Path
+from nmt.translation.engine import PackedLinear
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4 // 1024
+
+torch.set_num_threads(1)
+layers = [PackedLinear(torch.randn(width, 256)) for width in (256, 512, 768)]
+for rows in range(1, 800):
+    for layer in layers:
+        layer(torch.zeros(rows, 256))
+    if rows == 30:
+        before = resident()
+print(resident() - before)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 200  # MiB; 1,000 and more without a bound

@@ -1,11 +1,7 @@
 """`nmt export`: the model in CTranslate2's format, checked against the model it came from before it is put in place."""
 
 import json
-import os
 import random
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any, cast
@@ -16,7 +12,7 @@ from torch import Tensor
 from nmt.data.vocabulary import Vocabulary
 from nmt.errors import NmtError, UsageError
 from nmt.ids import BOS, EOS, FIRST_PIECE, UNK
-from nmt.lines import parse_json
+from nmt.lines import parse_json, replaced_folder
 from nmt.model.attention import MultiHeadAttention
 from nmt.model.transformer import DecoderLayer, EncoderLayer, FeedForward, Transformer, sinusoids
 from nmt.reporting import Reporter
@@ -49,13 +45,13 @@ def export(path: Path, quantization: str | None, reporter: Reporter) -> None:
         raise UsageError(f"--quantization {quantization}: must be int8; without the option weights stay fp32")
     directory = model_directory(path)
     heldout = directory.read_heldout("valid") or directory.read_heldout("test")
-    vocabulary, languages = directory.read_vocabulary(), directory.languages()
+    vocabulary, languages = directory.read_vocabulary(), directory.describe().languages
     # Both before the weights are read: should training replace them, the export seems too old.
     made_from = {"stamp": stamp(directory), "weights": directory.weights_sha256()}
     made_from |= {"vocabulary": vocabulary.sha256, "precision": quantization or "fp32"}
     model = directory.read_model(directory.weights_path)
     engine = TorchEngine(model)
-    with _beside(directory.ctranslate2) as part:
+    with replaced_folder(directory.ctranslate2) as part:
         sources = _sources(vocabulary, heldout[0] if heldout else [])
         reporter.say(f"translating {len(sources)} sentences with both engines")
         for quantized in dict.fromkeys((None, quantization)):  # fp32 first, in which all must be equal
@@ -74,23 +70,6 @@ def export(path: Path, quantization: str | None, reporter: Reporter) -> None:
         f"{directory.ctranslate2}: {model.count_parameters():,} parameters in {made_from['precision']}, "
         f"{size / 2**20:,.0f} MiB. Next: nmt translate -m {path} --engine ctranslate2 FILE"
     )
-
-
-@contextmanager
-def _beside(folder: Path) -> Iterator[Path]:
-    """A folder beside this one, which takes its place when all is well and else leaves no trace."""
-    part = folder.with_name(folder.name + ".part")
-    shutil.rmtree(part, ignore_errors=True)
-    try:
-        part.mkdir()
-        yield part
-        for file in part.iterdir():
-            with file.open("rb") as written:
-                os.fsync(written.fileno())
-        shutil.rmtree(folder, ignore_errors=True)
-        part.rename(folder)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
 
 
 def write(

@@ -6,13 +6,16 @@ counts, and the encoding is UTF-8 whatever the locale says. Python's own text fi
 """
 
 import gzip
+import hashlib
 import json
 import os
 import re
+import shutil
 import sys
 import unicodedata
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -92,6 +95,29 @@ def write_gz(path: Path, lines: Iterable[str]) -> None:
             packed.writelines(encode_lines(lines))
         raw.flush()
         os.fsync(raw.fileno())
+
+
+def sha256_of(path: Path) -> str:
+    """Of the file's bytes. Raises OSError."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def replaced_folder(folder: Path) -> Iterator[Path]:
+    """A new folder beside this one, which takes its place once all is written, and else leaves no trace."""
+    part = folder.with_name(folder.name + ".part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    try:
+        yield part
+        for file in part.iterdir():
+            with file.open("rb") as written:
+                os.fsync(written.fileno())
+        shutil.rmtree(folder, ignore_errors=True)
+        part.rename(folder)
+    finally:  # a full disk needs the space
+        shutil.rmtree(part, ignore_errors=True)
 
 
 def replace_bytes(path: Path, content: bytes) -> None:

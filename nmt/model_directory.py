@@ -25,7 +25,7 @@ from nmt.data.splits import Pair, fingerprint
 from nmt.data.vocabulary import Vocabulary
 from nmt.description import Description
 from nmt.errors import UsageError
-from nmt.lines import parse_json, read_lines, replace_text, write_gz
+from nmt.lines import parse_json, read_lines, replace_text, sha256_of, write_gz
 from nmt.sizes import parameters
 
 if TYPE_CHECKING:
@@ -192,10 +192,6 @@ class ModelDirectory:
             )
         return dict(config)
 
-    def languages(self) -> tuple[str, str]:
-        """The codes of source and target. Raises UsageError."""
-        return self.describe().languages
-
     def write_config(self, config: dict[str, Any]) -> None:
         replace_text(self.config_path, json.dumps({"format": FORMAT} | config, indent=2) + "\n")
 
@@ -230,8 +226,7 @@ class ModelDirectory:
     def weights_sha256(self) -> str | None:
         """Of the weights to use; None where there are none, as where only an export was shipped."""
         try:
-            with self.weights_path.open("rb") as weights:
-                return hashlib.file_digest(weights, "sha256").hexdigest()
+            return sha256_of(self.weights_path)
         except FileNotFoundError:
             return None
 

@@ -7,6 +7,7 @@ training goes on to the next checkpoint, which may find room again.
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 
 from nmt.config import TrainingConfig
@@ -137,7 +138,7 @@ class Session:
         try:
             if self.validator:
                 found = self.validator.validate(self.trainer.model, self.progress.micro_batch_tokens, self.ranks)
-                event, said = found.event(), [str(found)]
+                event, said = asdict(found), [str(found)]
         except NmtError as error:
             self.reporter.warn(f"validation failed ({error})")
             event, said = {"validation_error": str(error)}, ["not validated"]

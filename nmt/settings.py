@@ -3,7 +3,6 @@
 Rank 0 does this for all ranks, and is the only one that speaks.
 """
 
-import hashlib
 import platform
 import shutil
 from dataclasses import dataclass
@@ -37,6 +36,7 @@ from nmt.data.vocabulary import SAMPLE, Vocabulary
 from nmt.description import LANGUAGE, Description, kind_of
 from nmt.errors import UsageError
 from nmt.formatting import counted
+from nmt.lines import sha256_of
 from nmt.model_directory import BEFORE, WEIGHTS, ModelDirectory
 from nmt.reporting import Reporter
 from nmt.weights import save_weights
@@ -59,7 +59,7 @@ class Request:
 
     def languages(self) -> tuple[str, str]:
         """Source and target: those that were asked for, else those of the model to go on from. Raises UsageError."""
-        usual = ModelDirectory.containing(self.origin).languages() if self.origin else ("en", "de")
+        usual = ModelDirectory.containing(self.origin).describe().languages if self.origin else ("en", "de")
         source, target = (
             other if asked is None else asked for asked, other in zip(self.asked_languages, usual, strict=True)
         )
@@ -203,7 +203,7 @@ class Settler:
             before = origin.told.data
             identity["data"]["lines"][BEFORE] = before.lines.get("valid", 0)
             try:
-                weights = hashlib.sha256(origin.weights.read_bytes()).hexdigest()
+                weights = sha256_of(origin.weights)
             except OSError as error:
                 raise UsageError(
                     f"--from {origin.weights}: {error.strerror}; it has no weights to begin from"

@@ -4,7 +4,7 @@ import copy
 import math
 from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -46,10 +46,6 @@ class Validation:
     beam: int
     same: float  # share of the commonest output, near 1 where a model has collapsed
     samples: list[dict[str, Any]]  # {"line": 17, "translation": "..."}; the log need not repeat what heldout/ holds
-
-    def event(self) -> dict[str, Any]:
-        """As the log has it."""
-        return asdict(self)
 
     def __str__(self) -> str:
         of = f"{counted(self.lines, 'line')}, beam {self.beam}"

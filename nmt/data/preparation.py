@@ -26,7 +26,6 @@ from nmt.formatting import counted
 TOKENIZER = "tokenizer.model"
 PER_WORKER = 25_000  # pairs; fewer are sooner encoded than a process is started
 PROGRESS_EVERY = 60.0  # seconds
-A_MINUTE = 60.0
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,7 @@ def _fill(
         if time.monotonic() - said > PROGRESS_EVERY:
             said = time.monotonic()
             left = (said - began) * (total - done) / done
-            say(f"prepared {done:,} of {counted(total, 'pair')}, {left / A_MINUTE:.0f} min left")
+            say(f"prepared {done:,} of {counted(total, 'pair')}, {left / 60:.0f} min left")
 
     encoder = Encoder(vocabulary, config.max_pieces, config.max_ratio, held_out.watched)
     manifest, dropped, met = write_pairs(folder, corpus.usable(config), encoder, workers, progress)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nmt.errors import UsageError
+from nmt.lines import sha256_of
 
 Pair = tuple[str, str]  # a source line and its translation
 
@@ -64,7 +65,6 @@ def hash_files(paths: list[Path]) -> list[str]:
 
 def _hash_file(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return sha256_of(path)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from None

@@ -6,7 +6,6 @@ tensors, numbers, strings, lists and dicts, and it is read with `weights_only=Tr
 """
 
 import json
-import os
 import shutil
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from nmt.description import Count
 from nmt.errors import UsageError
-from nmt.lines import replace_text
+from nmt.lines import replace_text, replaced_folder
 from nmt.model_directory import PROGRESS, WEIGHTS, path_of, saved
 from nmt.weights import load_weights, save_weights
 
@@ -67,21 +66,14 @@ def save(
 ) -> Path:
     """Write the checkpoint of this update, replacing one of the same number. `made_for`: ModelDirectory.kind."""
     final = path_of(folder, progress.update)
-    part = final.with_name(final.name + ".part")
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
-    try:
-        save_weights(part / WEIGHTS, model.state_dict(), made_for)
-        with (part / OPTIMIZER).open("wb") as file:
-            torch.save(optimizer.state_dict(), file)
-            file.flush()
-            os.fsync(file.fileno())
-        record(part, progress)
-    except Exception as error:  # a full disk, most likely, which needs the space
-        shutil.rmtree(part, ignore_errors=True)
-        raise (error.__context__ if isinstance(error.__context__, OSError) else error) from None  # torch.save wraps it
-    shutil.rmtree(final, ignore_errors=True)
-    part.rename(final)
+    with replaced_folder(final) as part:
+        try:
+            save_weights(part / WEIGHTS, model.state_dict(), made_for)
+            with (part / OPTIMIZER).open("wb") as file:
+                torch.save(optimizer.state_dict(), file)
+            record(part, progress)
+        except Exception as error:  # torch.save wraps what the disk said
+            raise (error.__context__ if isinstance(error.__context__, OSError) else error) from None
     return final
 
 

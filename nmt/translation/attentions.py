@@ -56,7 +56,7 @@ def attend(path: Path, text: str, device: str = "auto") -> AttentionMaps:
     return AttentionMaps(
         text,
         vocabulary.decode(best.ids),
-        directory.languages(),
+        directory.describe().languages,
         vocabulary.pieces([*source, EOS]),
         vocabulary.pieces([BOS, *best.ids]),
         vocabulary.pieces([*best.ids, EOS]),

@@ -57,12 +57,8 @@ class CTranslate2Engine:
             raise UsageError(f"{folder}: not an exported model, or damaged ({error}); run `nmt export` again") from None
 
     def search_all(self, batches: Iterable[Sources], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
-        """Several batches side by side. Raises UsageError for details, which it cannot give."""
-        if options.details:
-            raise UsageError("--details: CTranslate2 does not tell them; use --engine torch")
-        return self._search_side_by_side(list(batches), options)
-
-    def _search_side_by_side(self, batches: list[Sources], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
+        """Several batches side by side. It knows no details."""
+        batches = list(batches)
         if len(batches) == 1:  # of a person, say: threads would only take their time
             yield self.search(batches[0], options)
             return

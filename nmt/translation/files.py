@@ -122,7 +122,7 @@ def _work(
     """What is written of a group of lines, of which the first has this number, and which lines have which flags."""
     written: list[str] = []
     flagged: Flagged = {}
-    for source, found in zip(group, translator.translate_stream([group], options, split, progress), strict=True):
+    for source, found in zip(group, translator.translate_lines(group, options, split, progress), strict=True):
         number = first + len(written)
         written.append(write(number, source, found))
         for flag in found[0].flags:

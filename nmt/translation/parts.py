@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nmt.errors import NmtError, UsageError
-from nmt.lines import replace_text
+from nmt.lines import replace_text, sha256_of
 
 DIGITS = 16  # of the digests in the names
 POLL = 0.1  # seconds between two looks at whether another process has signed off
@@ -41,7 +41,7 @@ class Parts:
 
     def __init__(self, output: Path, file: Path, job: Sequence[object]) -> None:
         """Of the file's text as it is now; `job` is all else that its translation follows from."""
-        self.file, self.digest = file, _digest(file)
+        self.file, self.digest = file, sha256_of(file)
         digest = hashlib.sha256((self.digest + repr(job)).encode())
         run = hashlib.sha256(repr([os.environ.get(name) for name in RUN]).encode())
         self.output = output
@@ -83,7 +83,7 @@ class Parts:
 
     def text_changed(self) -> bool:
         """Whether the file is another than it was."""
-        return _digest(self.file) != self.digest
+        return sha256_of(self.file) != self.digest
 
     def sign_off(self) -> None:
         """This process has made its parts, and touches nothing from here on. Raises UsageError where it cannot say so."""
@@ -128,11 +128,6 @@ class Parts:
 
     def _signed(self, rank: int) -> Path:
         return self.output.with_name(f"{self.signature}{rank}")
-
-
-def _digest(file: Path) -> str:
-    with file.open("rb") as text:
-        return hashlib.file_digest(text, "sha256").hexdigest()
 
 
 def _seal(number: int, text: str) -> str:

@@ -53,25 +53,16 @@ class Translator:
         A line of several sentences is translated sentence by sentence, unless `split` is false.
         """
         options = search_options(beam, length_penalty)
-        return [found[0].text for found in self.translate_stream(windows(lines), options, split)]
+        groups = (self.translate_lines(window, options, split) for window in windows(lines))
+        return [found[0].text for group in groups for found in group]
 
-    def translate_stream(
-        self,
-        groups: Iterable[Sequence[str]],
-        options: SearchOptions,
-        split: bool = True,
-        progress: Progress = untold,
-    ) -> Iterator[list[Translation]]:
-        """The n-best translations of each line of each group, the best first, yielded as soon as their group is done.
-
-        A line in which nothing is translated has one only.
-        """
-        for group in groups:
-            yield from self._translate_group(group, options, split, progress)
-
-    def _translate_group(
-        self, texts: Sequence[str], options: SearchOptions, split: bool, progress: Progress
+    def translate_lines(
+        self, texts: Sequence[str], options: SearchOptions, split: bool = True, progress: Progress = untold
     ) -> list[list[Translation]]:
+        """The n-best translations of each line, the best first; one only of a line in which nothing is translated.
+
+        All lines are searched together: `windows` bound the memory.
+        """
         lines = [self._read(text, split) for text in texts]
         waiting = [piece for line in lines for piece in line if isinstance(piece, Segment)]
         waiting.sort(key=lambda segment: len(segment.ids), reverse=True)  # the longest first: memory fails early

@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--data", default="demo", help="the corpus that the model was trained on")
     options = parser.parse_args()
-    languages = ModelDirectory(options.model).languages()
+    languages = ModelDirectory(options.model).describe().languages
     text = corpus.load(options.data, *languages)
     vocabulary = ModelDirectory(options.model).read_vocabulary()
     model = load_torch_engine(options.model, "auto", "fp32").model

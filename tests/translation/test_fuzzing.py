@@ -36,7 +36,7 @@ def translator(vocabulary: Vocabulary) -> Translator:
 def check(translator: Translator, lines: list[str]) -> None:
     """Translations in every format, the sources among them, in order, and each on lines of its own."""
     options = SearchOptions(beam=2, n_best=2, extra=2)
-    found = list(translator.translate_stream([lines], options))
+    found = translator.translate_lines(lines, options)
     assert len(found) == len(lines)
     text, table, records = (output_format(*form) for form in (("text", None), ("text", 2), ("json", 2)))
     for number, (line, translations) in enumerate(zip(lines, found, strict=True), 1):

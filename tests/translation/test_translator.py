@@ -104,7 +104,7 @@ def test_long_lines_go_in_parts_and_come_out_whole(vocabulary: Vocabulary) -> No
     words = [f"{WORDS[number % 6]}{number}" for number in range(700)]
     engine = Echo()
     translator = Translator(engine, vocabulary, "en", "de")
-    [long], [short] = translator.translate_stream([[" ".join(words), "Haus"]], SearchOptions())
+    [long], [short] = translator.translate_lines([" ".join(words), "Haus"], SearchOptions())
     assert long.text == " ".join(words)
     assert (long.flags, short.flags) == (["cut"], [])
     sources = [source for batch in engine.batches for source in batch]
@@ -123,10 +123,9 @@ def test_a_word_longer_than_a_search_is_cut_too(vocabulary: Vocabulary) -> None:
 
 def test_the_length_limit_is_reported_of_its_line(vocabulary: Vocabulary) -> None:
     """A search that ended at its limit marks the line; blank and copied lines are never marked."""
-    stream = Translator(Echo(at_limit=True), vocabulary, "en", "de").translate_stream(
-        [["house", "", "-"]], SearchOptions()
-    )
-    assert [found[0].flags for found in stream] == [["limit"], [], []]
+    translator = Translator(Echo(at_limit=True), vocabulary, "en", "de")
+    found = translator.translate_lines(["house", "", "-"], SearchOptions())
+    assert [one[0].flags for one in found] == [["limit"], [], []]
 
 
 SENTENCES = ["Dr. Smith arrived at 3 p.m. on Jan. 5.", 'He said "Stop!" and left.', "Nobody knew why.", "The end."]
@@ -160,8 +159,8 @@ def test_sentences_end_by_the_rules_of_the_source_language(vocabulary: Vocabular
 def test_sentences_without_a_letter_are_copied(vocabulary: Vocabulary) -> None:
     """What would be copied as a line is copied within one too, and the rest is translated."""
     engine = Echo(vocabulary.encode("Haus"))
-    [found] = Translator(engine, vocabulary, "en", "de").translate_stream(
-        [["1. The house. * 2. A dog. ???"]], SearchOptions()
+    [found] = Translator(engine, vocabulary, "en", "de").translate_lines(
+        ["1. The house. * 2. A dog. ???"], SearchOptions()
     )
     assert found[0].text == "1. Haus * 2. Haus ???"
     assert len(found) == 1
@@ -172,7 +171,7 @@ def test_progress_adds_up_to_the_lines(vocabulary: Vocabulary) -> None:
     told: list[tuple[int, float]] = []
     lines = ["The dog. The house.", "", "-", *WORDS[:6]]
     translator = Translator(Echo(), vocabulary, "en", "de", batch_tokens=10)
-    list(translator.translate_stream([lines], SearchOptions(), progress=lambda *batch: told.append(batch)))
+    translator.translate_lines(lines, SearchOptions(), progress=lambda *batch: told.append(batch))
     assert len(told) > 2
     assert sum(sentences for sentences, _ in told) == 8
     assert sum(done for _, done in told) == pytest.approx(len(lines))
@@ -184,20 +183,6 @@ def test_options_reach_the_engine(vocabulary: Vocabulary) -> None:
     Translator(engine, vocabulary, "en", "de").translate(["house"])
     Translator(engine, vocabulary, "en", "de").translate(["house"], beam=7, length_penalty=1.5)
     assert [(asked.beam, asked.length_penalty) for asked in engine.options] == [(4, 0.6), (7, 1.5)]
-
-
-def test_groups_are_answered_one_by_one(vocabulary: Vocabulary) -> None:
-    """The first group's translations are out before the second group is asked for."""
-    asked = []
-
-    def groups() -> Iterator[list[str]]:
-        for line in ("one", "two"):
-            asked.append(line)
-            yield [line]
-
-    stream = Translator(Echo(), vocabulary, "en", "de").translate_stream(groups(), SearchOptions())
-    assert next(stream)[0].text == "one"
-    assert asked == ["one"]
 
 
 def test_windows_bound_the_memory_and_lose_nothing() -> None:

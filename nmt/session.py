@@ -230,7 +230,7 @@ def write_average(directory: ModelDirectory, progress: Progress, config: Trainin
     """The weights to use: the mean of the last validated checkpoints, or after an early stop of those up to the best.
 
     Of so many as `average` asks for, or of those that are still there and whole, back to the first gap. Returns their number.
-    `kind` is the model's, see ModelDirectory.
+    `kind` is the model's, see description.py.
     """
     ending = progress.best if progress.stale(config.patience) else None
     last = checkpoint.averaged(progress, config.average, ending)

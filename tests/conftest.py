@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
@@ -104,6 +105,26 @@ def write_corpus(folder: Path, **splits: list[tuple[str, str]]) -> Path:
             text = "".join(pair[side] + "\n" for pair in pairs)
             (folder / f"{split}.{language}").write_text(text, encoding="utf-8", newline="\n")
     return folder
+
+
+def small_corpus(folder: Path, pairs: list[tuple[str, str]]) -> Path:
+    """120 pairs to train on, three each for validation and test."""
+    return write_corpus(folder, train=pairs[:120], valid=pairs[120:123], test=pairs[123:126])
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory, demo_pairs: list[tuple[str, str]]) -> Path:
+    """`small_corpus`, in which nothing writes."""
+    return small_corpus(tmp_path_factory.mktemp("small") / "corpus", demo_pairs)
+
+
+def shown_on(terminal: int) -> bytes:
+    """All that a process shows on the pseudo-terminal of this descriptor, until it has closed it."""
+    shown = b""
+    with suppress(OSError):  # the other side is closed
+        while chunk := os.read(terminal, 10_000):
+            shown += chunk
+    return shown
 
 
 @pytest.fixture(scope="session")

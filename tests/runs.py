@@ -13,7 +13,7 @@ from typer.testing import Result
 
 from nmt.lines import read_lines
 from nmt.training.trainer import Trainer
-from tests.conftest import call, write_corpus
+from tests.conftest import call
 
 Pairs = list[tuple[str, str]]
 
@@ -39,11 +39,6 @@ OWN = {"config.json", "tokenizer.model", "heldout", "model.safetensors", "checkp
 
 class Death(BaseException):
     """A sudden end, as of kill -9 or the power."""
-
-
-def small_corpus(folder: Path, pairs: Pairs) -> Path:
-    """120 pairs to train on, three each for validation and test."""
-    return write_corpus(folder, train=pairs[:120], valid=pairs[120:123], test=pairs[123:126])
 
 
 def recipe(folder: Path, **changes: object) -> Path:

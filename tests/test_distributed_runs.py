@@ -14,7 +14,7 @@ import nmt
 from nmt.lines import read_lines
 from nmt.scoring import metrics
 from tests.conftest import call, torchrun, write_corpus
-from tests.runs import Pairs, events, files, outcome, recipe, small_corpus, train, words
+from tests.runs import Pairs, events, files, outcome, recipe, train, words
 
 STEADY = ("--dropout", "0")  # so that the ranks, which draw each their own, make the run of one
 LONG = 60  # seconds that no end may take, however slow the machine; more than torchrun's own patience of 30
@@ -83,11 +83,6 @@ def assert_one_tells(done: subprocess.CompletedProcess[str], sentence: str, by: 
     assert [line.startswith(by) for line in done.stderr.splitlines() if sentence in line] == [True], done.stderr
     assert str(Path(nmt.__file__).parent) not in done.stderr
     assert "SIGKILL" not in done.stderr, "a rank did not heed torchrun, which lost its patience after 30 seconds"
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory, demo_pairs: Pairs) -> Path:
-    return small_corpus(tmp_path_factory.mktemp("distributed") / "corpus", demo_pairs)
 
 
 @pytest.fixture(scope="module")

@@ -11,17 +11,12 @@ from safetensors.torch import load_file
 
 from nmt.scoring import metrics
 from nmt.scoring.metrics import Score
-from tests.runs import Pairs, events, files, outcome, small_corpus, train
+from tests.runs import events, files, outcome, train
 
 MEASURED = metrics.bleu
 EVERY = {"validate_every": 2}  # of 24 updates
 PATIENT = ("--patience", "3")
 RISE_AND_FALL = (1.0, 2.0, 5.0, 4.0, 4.5, 3.0, 6.0, 1.0, 1.0, 1.0, 1.0, 1.0)  # BLEU: best at 6, then at 14
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory, demo_pairs: Pairs) -> Path:
-    return small_corpus(tmp_path_factory.mktemp("early-stop") / "corpus", demo_pairs)
 
 
 def script(monkeypatch: pytest.MonkeyPatch, *values: float) -> None:

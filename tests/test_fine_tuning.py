@@ -20,7 +20,7 @@ from nmt.model_directory import ModelDirectory
 from nmt.scoring import metrics
 from nmt.settings import Request
 from nmt.training.schedule import learning_rate
-from tests.conftest import call, write_corpus
+from tests.conftest import call, small_corpus, write_corpus
 from tests.runs import (
     Death,
     Pairs,
@@ -31,7 +31,6 @@ from tests.runs import (
     recipe,
     refusal_after_notes,
     signalled,
-    small_corpus,
     train,
 )
 

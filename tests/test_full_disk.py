@@ -18,7 +18,7 @@ from nmt import session
 from nmt.model_directory import ModelDirectory
 from nmt.pages import report
 from nmt.training import trainer
-from tests.runs import Pairs, events, files, outcome, small_corpus, train
+from tests.runs import events, files, outcome, train
 
 # TensorBoard's writer has a thread of its own, whose failure is met by the next event.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -49,11 +49,6 @@ def full(
             yield
         finally:
             limit(-1)
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory, demo_pairs: Pairs) -> Path:
-    return small_corpus(tmp_path_factory.mktemp("full-disk") / "corpus", demo_pairs)
 
 
 @pytest.fixture(scope="module")

@@ -21,15 +21,10 @@ from nmt.model_directory import ModelDirectory
 from nmt.training import checkpoint
 from nmt.weights import load_weights
 from tests.conftest import call, refusal, run_nmt
-from tests.runs import Pairs, outcome, small_corpus, train
+from tests.runs import outcome, train
 from tests.training.test_checkpoint import trained as adam
 
 Change = Callable[[dict[str, Any]], object]
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory, demo_pairs: Pairs) -> Path:
-    return small_corpus(tmp_path_factory.mktemp("hostile") / "corpus", demo_pairs)
 
 
 @pytest.fixture(scope="module")

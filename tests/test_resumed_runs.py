@@ -20,22 +20,15 @@ from tests.conftest import call, refusal
 from tests.runs import (
     OWN,
     Death,
-    Pairs,
     after_update,
     events,
     files,
     outcome,
     refusal_after_notes,
     signalled,
-    small_corpus,
     train,
     words,
 )
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory, demo_pairs: Pairs) -> Path:
-    return small_corpus(tmp_path_factory.mktemp("resumed") / "corpus", demo_pairs)
 
 
 @pytest.fixture(scope="module")

@@ -19,13 +19,8 @@ from typer.testing import Result
 from nmt import __version__, session
 from nmt.lines import read_lines
 from nmt.scoring import metrics
-from tests.conftest import call, write_corpus
-from tests.runs import OWN, Pairs, events, files, outcome, recipe, small_corpus, train, words
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory, demo_pairs: Pairs) -> Path:
-    return small_corpus(tmp_path_factory.mktemp("training") / "corpus", demo_pairs)
+from tests.conftest import call, shown_on, write_corpus
+from tests.runs import OWN, events, files, outcome, recipe, train, words
 
 
 @pytest.fixture(scope="module")
@@ -239,12 +234,7 @@ def test_the_progress_bar_is_for_terminals(corpus: Path, tmp_path: Path, monkeyp
     environment = os.environ | {"TERM": "xterm"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=terminal, env=environment) as process:
         os.close(terminal)
-        shown = b""
-        try:
-            while chunk := os.read(master, 10_000):
-                shown += chunk
-        except OSError:  # the other side is closed
-            pass
+        shown = shown_on(master)
         assert process.communicate(timeout=60)[0] == b""
         assert process.returncode == 0
     os.close(master)

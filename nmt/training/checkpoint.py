@@ -64,7 +64,7 @@ class Progress:
 def save(
     folder: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer, progress: Progress, made_for: str = ""
 ) -> Path:
-    """Write the checkpoint of this update, replacing one of the same number. `made_for`: ModelDirectory.kind."""
+    """Write the checkpoint of this update, replacing one of the same number. `made_for`: Description.kind."""
     final = path_of(folder, progress.update)
     with replaced_folder(final) as part:
         try:

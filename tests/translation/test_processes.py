@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import shown_on
+
 
 def start(*arguments: str | Path) -> "subprocess.Popen[bytes]":
     """`nmt translate` as a process to talk to."""
@@ -115,12 +117,7 @@ def on_a_terminal(*arguments: str | Path, output: bool) -> tuple[str, bytes]:
         command, stdout=stdout, stderr=terminal, stdin=subprocess.DEVNULL, env=environment
     ) as process:
         os.close(terminal)
-        shown = b""
-        try:
-            while chunk := os.read(master, 10_000):
-                shown += chunk
-        except OSError:  # the other side is closed
-            pass
+        shown = shown_on(master)
         written = b"" if output or not process.stdout else process.stdout.read()
         assert process.wait(60) == 0
     os.close(master)

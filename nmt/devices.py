@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 import torch
@@ -48,6 +49,12 @@ def find_precision(name: str, device: torch.device) -> str:
 def find_translation_precision(name: str, device: torch.device) -> str:
     """As for training, but `auto` is fp32 on a CPU: short batches gain little, and fp32 gives one text in any batch."""
     return find_precision("fp32" if name == "auto" and device.type == "cpu" else name, device)
+
+
+def on_device(values: Sequence[float], device: torch.device) -> torch.Tensor:
+    """Numbers of the host as a tensor on the device, which is not waited for."""
+    tensor = torch.tensor(values)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[None]:

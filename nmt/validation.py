@@ -122,8 +122,7 @@ class Validator:
         pairs = np.arange(len(self.plan.pairs))[ranks.rank :: ranks.count]
         device = model.embedding.weight.device
         # With the very products of `nmt translate`, which must print what is scored here.
-        searched = copy.deepcopy(model) if device.type == "cpu" else model
-        engine = TorchEngine(searched, find_translation_precision("auto", device))
+        engine = TorchEngine(copy.deepcopy(model), find_translation_precision("auto", device))
         engine.pack()
         with _eagerly(model):
             losses = evaluate(model, self.plan, pairs, tokens, self.config.label_smoothing, self.precision)

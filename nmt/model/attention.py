@@ -18,10 +18,10 @@ from nmt.model.dropout import dropout
 def attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, causal: bool = False, p_dropout: float = 0.0
 ) -> Tensor:
-    """softmax(Q K^T / sqrt(K)) V (paper, equation 1): [B, H, T, K], [B, H, S, K] twice -> [B, H, T, K].
+    """softmax(Q K^T / sqrt(K) + mask) V (paper, equation 1): [B, H, T, K], [B, H, S, K] twice -> [B, H, T, K].
 
-    `mask` is True where a key may be seen, and broadcasts to [B, H, T, S]; `causal` hides the keys after each query. The
-    fused kernel serves wherever it is the faster one; on a CPU in bf16 it is not, and its dropout is not ours.
+    `mask` is that of `hiding`, and broadcasts to [B, H, T, S]; `causal` hides the keys after each query. The fused kernel
+    serves wherever it is the faster one; on a CPU in bf16 it is not, and its dropout is not ours.
     """
     if query.device.type == "cpu" and (query.dtype == torch.bfloat16 or p_dropout > 0):
         return dropout(attention_weights(query, key, mask, causal), p_dropout) @ value
@@ -29,14 +29,26 @@ def attention(
 
 
 def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
-    """softmax(Q K^T / sqrt(K)), the weights themselves: [B, H, T, S], each row summing to 1."""
+    """softmax(Q K^T / sqrt(K) + mask), the weights themselves: [B, H, T, S], each row summing to 1."""
     assert mask is None or not causal, "one use masks padding, another the future"
     scores = (query * query.size(-1) ** -0.5) @ key.transpose(-2, -1)
     if causal:
-        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
-    if mask is not None:  # a finite fill, so that a row with nothing to see gives no NaN
-        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
-    return scores.softmax(-1)
+        mask = scores.new_full(scores.shape[-2:], torch.finfo(scores.dtype).min).triu(1)
+    return (scores if mask is None else scores + mask).softmax(-1)
+
+
+def hiding(visible: Tensor, like: Tensor) -> Tensor:
+    """The mask that attention adds to its scores: 0 where `visible` [..., S] is True, else the lowest number there is.
+
+    It is in the precision of products with `like`, and made once for all layers: of a boolean one every kernel would make its
+    own. Finite, so that a row with nothing to see gives no NaN.
+    """
+    device = like.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else like.dtype
+    *rows, columns = visible.shape
+    # CUDA's kernels want rows that begin at a multiple of 8, and copy others in every call.
+    aligned = torch.full((*rows, math.ceil(columns / 8) * 8), torch.finfo(dtype).min, dtype=dtype, device=like.device)
+    return aligned[..., :columns].masked_fill_(visible, 0.0)
 
 
 class MultiHeadAttention(nn.Module):
@@ -102,11 +114,15 @@ class MultiHeadAttention(nn.Module):
 
 
 def close_up(tensors: Sequence[Tensor], rows: Tensor) -> list[Tensor]:
-    """`tensor[rows]` of each [B, ...], in the place of its first rows: what stays where it is is not copied."""
-    moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero().flatten()
+    """`tensor[rows]` of each [B, ...], in the place of its first rows."""
+    count = len(rows)
+    places = torch.arange(count, device=rows.device)
+    if not rows.is_cuda:  # what stays where it is is not copied; to ask a GPU for it would be to wait
+        moved = rows != places
+        places, rows = places[moved], rows[moved]
     for tensor in tensors:
-        tensor[moved] = tensor[rows[moved]]
-    return [tensor[: len(rows)] for tensor in tensors]
+        tensor[places] = tensor[rows]
+    return [tensor[:count] for tensor in tensors]
 
 
 class Cache:
@@ -116,13 +132,16 @@ class Cache:
     columns of itself and its ancestors alone, so re-ordering the beams moves that mask and copies no key and no value.
     """
 
-    BLOCK = 64  # columns by which the buffer grows
+    BLOCK = 64  # columns by which the buffers grow
 
     def __init__(self, layers: int) -> None:
         self.layers = layers
         self.length = 0  # positions of each hypothesis
-        self.visible: Tensor | None = None  # what the positions being added may see: [B, 1, beam * T, columns]
-        self._seen: Tensor | None = None  # what each hypothesis has seen, itself included: [B, beam, columns]
+        self.columns = 0  # positions of all hypotheses of a sentence that ever were
+        self.mask: Tensor | None = None  # for the positions being added: [B, 1, beam * T, columns]; None hides nothing
+        self._seen: Tensor | None = None  # for what each hypothesis has seen, itself included: [B, beam, capacity]
+        self._own: Tensor | None = None  # for the positions being added among themselves: [beam * T, beam * T] ...
+        self._own_is_for = (0, 0)  # ... of so many hypotheses and positions
         self._buffer: Tensor | None = None  # [B, layers, capacity, 2D]
 
     def extend(self, hypotheses: int, like: Tensor) -> None:
@@ -130,21 +149,33 @@ class Cache:
 
         `update` then adds their keys and values, layer by layer.
         """
-        positions = like.size(1) // hypotheses
-        one = torch.ones(positions, positions, dtype=torch.bool, device=like.device).tril()
-        own = torch.block_diag(*[one] * hypotheses).expand(like.size(0), -1, -1)
-        if self._seen is not None:
-            own = torch.cat([self._seen.repeat_interleave(positions, 1), own], 2)
-        self.visible = own.unsqueeze(1)
-        self._seen = own[:, positions - 1 :: positions]
+        sentences, added = like.shape[:2]
+        positions = added // hypotheses
+        start, end = self.columns, self.columns + added
+        self.columns = end
         self.length += positions
+        if self._seen is None and added == 1:  # greedy search hides nothing
+            return
+        if self._seen is None:
+            visible = torch.arange(self._capacity(end), device=like.device) < start
+            self._seen = hiding(visible.expand(sentences, hypotheses, -1), like)
+        elif end > self._seen.size(2):
+            more = self._capacity(end) - self._seen.size(2)
+            self._seen = F.pad(self._seen, (0, more), value=torch.finfo(self._seen.dtype).min)
+        if self._own is None or self._own_is_for != (hypotheses, positions):
+            self._own_is_for = hypotheses, positions
+            number = torch.arange(added, device=like.device)
+            is_own = number[:, None] // positions == number // positions
+            self._own = hiding(is_own & (number[:, None] >= number), like)
+        rows = self._seen.repeat_interleave(positions, 1)
+        rows[:, :, start:end] = self._own
+        self.mask = rows[:, None, :, :end]
+        self._seen = rows[:, positions - 1 :: positions]
 
     def update(self, layer: int, keys_values: Tensor) -> Tensor:
         """Add a layer's new keys and values [B, beam * T, 2D]; returns all of that layer's, [B, columns, 2D]."""
-        assert self._seen is not None, "extend comes first"
-        end = self._seen.size(2)
-        start = end - keys_values.size(1)
-        buffer = self._reserve(keys_values, start, end)
+        start, end = self.columns - keys_values.size(1), self.columns
+        buffer = self._reserve(keys_values, start)
         buffer[:, layer, start:end] = keys_values
         return buffer[:, layer, :end]
 
@@ -155,14 +186,17 @@ class Cache:
 
     def keep(self, sentences: Tensor) -> None:
         """Go on with these sentences [B'] alone."""
-        if self._seen is not None and self._buffer is not None:
-            self._seen = self._seen.index_select(0, sentences)
+        if self._seen is not None:
+            [self._seen] = close_up([self._seen], sentences)
+        if self._buffer is not None:
             [self._buffer] = close_up([self._buffer], sentences)
 
-    def _reserve(self, like: Tensor, used: int, columns: int) -> Tensor:
-        if self._buffer is None or self._buffer.size(2) < columns:
-            capacity = math.ceil(columns / self.BLOCK) * self.BLOCK
-            grown = like.new_empty(like.size(0), self.layers, capacity, like.size(2))
+    def _capacity(self, columns: int) -> int:
+        return math.ceil(columns / self.BLOCK) * self.BLOCK
+
+    def _reserve(self, like: Tensor, used: int) -> Tensor:
+        if self._buffer is None or self._buffer.size(2) < self.columns:
+            grown = like.new_empty(like.size(0), self.layers, self._capacity(self.columns), like.size(2))
             if self._buffer is not None:
                 grown[:, :, :used] = self._buffer[:, :, :used]
             self._buffer = grown

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from nmt.config import ModelConfig
 from nmt.ids import PAD
-from nmt.model.attention import Cache, MultiHeadAttention, close_up
+from nmt.model.attention import Cache, MultiHeadAttention, close_up, hiding
 from nmt.model.dropout import Dropout, dropout
 
 
@@ -102,7 +102,7 @@ class EncoderLayer(nn.Module):
         self.add_norms = nn.ModuleList(AddNorm(config) for _ in range(2))
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """[B, S, D] and the keys that may be seen [B, 1, 1, S] -> [B, S, D]."""
+        """[B, S, D] and the mask that hides padding [B, 1, 1, S] -> [B, S, D]."""
 
         def attend(x: Tensor) -> Tensor:
             return self.self_attention(*self.self_attention.project(x), mask)
@@ -122,7 +122,7 @@ class DecoderLayer(nn.Module):
         self.add_norms = nn.ModuleList(AddNorm(config) for _ in range(3))
 
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor, cache: Cache | None, layer: int) -> Tensor:
-        """[N, T, D], the source's keys and values [B, S, 2D] and which may be seen [B, 1, 1, S] -> [N, T, D].
+        """[N, T, D], the source's keys and values [B, S, 2D] and the mask that hides its padding [B, 1, 1, S] -> [N, T, D].
 
         With a cache the hypotheses of a sentence stand side by side: [B, beam * T, D] -> [B, beam * T, D].
         """
@@ -131,7 +131,7 @@ class DecoderLayer(nn.Module):
             query, keys_values = self.self_attention.project(x)
             if cache is None:
                 return self.self_attention(query, keys_values, causal=True)
-            return self.self_attention(query, cache.update(layer, keys_values), cache.visible)
+            return self.self_attention(query, cache.update(layer, keys_values), cache.mask)
 
         def attend_to_source(x: Tensor) -> Tensor:
             # [N, T, D] -> [B, beam * T, D]: all hypotheses of a sentence ask its one copy of keys and values.
@@ -148,7 +148,7 @@ class Memory:
     """What the decoder may know of the source: per decoder layer its keys and values, projected once a sentence."""
 
     keys_values: list[Tensor]  # each [B, S, 2D]
-    mask: Tensor  # [B, 1, 1, S], True at real tokens
+    mask: Tensor  # [B, 1, 1, S], hiding padding: see attention.py
 
     def keep(self, sentences: Tensor) -> None:
         """Go on with these sentences [B'] alone."""
@@ -173,8 +173,8 @@ class Transformer(nn.Module):
 
     def encode(self, source: Tensor) -> Memory:
         """Source ids, padded with PAD: [B, S] -> Memory."""
-        mask = (source != PAD)[:, None, None, :]
         x = self.embedding(source)
+        mask = hiding((source != PAD)[:, None, None, :], x)
         for layer in self.encoder:
             x = layer(x, mask)
         x = self.encoder_norm(x)
@@ -201,9 +201,9 @@ class Transformer(nn.Module):
 
 
 def padded(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:
-    """Lists of ids -> [B, T], the shorter ones filled up with PAD."""
-    tensors = [torch.tensor(row, device=device) for row in rows]
-    return nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=PAD)
+    """Lists of ids -> [B, T], the shorter ones filled up with PAD. A GPU gets them in one copy, for which nothing waits."""
+    ids = nn.utils.rnn.pad_sequence(list(map(torch.tensor, rows)), batch_first=True, padding_value=PAD)
+    return ids.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else ids
 
 
 def _without_padding(gradient: Tensor) -> Tensor:

@@ -121,9 +121,9 @@ class TorchEngine:
     @torch.inference_mode()
     def _search_at_once(self, sources: Sources, options: SearchOptions) -> list[list[Hypothesis]]:
         source = padded([[*ids, EOS] for ids in sources], self.device)
-        limits = torch.tensor([len(ids) + options.extra for ids in sources], device=self.device)
+        limits = [len(ids) + options.extra for ids in sources]
         with autocast(self.device, self.precision):
-            found = beam_search(TransformerSteps(self.model, self.output, source), limits, options)
+            found = beam_search(TransformerSteps(self.model, self.output, source), limits, options, self.device)
             return self._with_details(sources, found) if options.details else found
 
     @torch.inference_mode()

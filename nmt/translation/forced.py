@@ -22,13 +22,14 @@ def force(model: Transformer, sources: Sources, targets: Sources) -> list[Forced
         states = model.decode(padded([[BOS, *target] for target in targets], device), memory)
     outputs = padded([[*target, EOS] for target in targets], device)
     with torch.autocast(device.type, enabled=False):
-        log_p = [  # one by one: all at once would be as many logits as a whole search has
+        rows = [  # one by one: all at once would be as many logits as a whole search has
             F.linear(state, model.embedding.weight).log_softmax(-1).gather(1, output.unsqueeze(1)).squeeze(1)
             for state, output in zip(states.float(), outputs, strict=True)
         ]
+    log_p = torch.stack(rows).tolist()
     [weights] = seen
     attention = weights.float().mean(1).cpu().numpy()
     return [
-        Forced(row[: len(target) + 1].tolist(), rows[: len(target) + 1, : len(source) + 1].copy())
-        for row, rows, source, target in zip(log_p, attention, sources, targets, strict=True)
+        Forced(row[: len(target) + 1], maps[: len(target) + 1, : len(source) + 1].copy())
+        for row, maps, source, target in zip(log_p, attention, sources, targets, strict=True)
     ]

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from nmt.model.attention import Cache, MultiHeadAttention, attention, attention_weights
+from nmt.model.attention import Cache, MultiHeadAttention, attention, attention_weights, hiding
 
 
 def qkv(dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -14,7 +14,8 @@ def qkv(dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor,
     )
 
 
-MASK = torch.tensor([[True, True, True, True, True], [True, True, False, False, False]])[:, None, None, :]
+VISIBLE = torch.tensor([[True, True, True, True, True], [True, True, False, False, False]])[:, None, None, :]
+MASK = hiding(VISIBLE, torch.zeros(1))
 
 
 @pytest.mark.parametrize(("mask", "causal"), [(None, False), (MASK, False), (None, True)])
@@ -27,7 +28,8 @@ def test_fused_kernel_equals_softmax_by_hand(mask: torch.Tensor | None, causal: 
 @pytest.mark.parametrize(("mask", "causal"), [(None, False), (MASK, False), (None, True)])
 def test_bf16_on_the_cpu_is_near_fp32(mask: torch.Tensor | None, causal: bool) -> None:
     query, key, value = qkv()
-    halved = attention(query.bfloat16(), key.bfloat16(), value.bfloat16(), mask, causal)
+    rounded = None if mask is None else mask.bfloat16()
+    halved = attention(query.bfloat16(), key.bfloat16(), value.bfloat16(), rounded, causal)
     torch.testing.assert_close(halved.float(), attention(query, key, value, mask, causal), atol=0.03, rtol=0.03)
 
 
@@ -48,7 +50,7 @@ def test_each_position_sees_itself_and_the_past_alone() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_row_with_nothing_to_see_gives_no_nan_in_value_or_gradient(dtype: torch.dtype) -> None:
     query, key, value = (tensor.requires_grad_() for tensor in qkv(dtype))
-    nothing = torch.zeros(2, 1, 1, 5, dtype=torch.bool)
+    nothing = hiding(torch.zeros(2, 1, 1, 5, dtype=torch.bool), query)
     mixed = attention(query, key, value, nothing)
     mixed.sum().backward()
     for tensor in (mixed, query.grad, key.grad, value.grad):
@@ -105,9 +107,11 @@ def test_cache_shows_each_hypothesis_itself_and_its_ancestors() -> None:
             for number, columns in enumerate(held):
                 columns.append(added + number)
         added += width
-        assert cache.visible is not None
-        for held, visible in zip(copies, cache.visible[:, 0], strict=True):
-            assert [row.nonzero().flatten().tolist() for row in visible] == held
+        if cache.mask is None:
+            assert width == 1, "a hypothesis that is alone sees all there is"
+        else:
+            for held, hidden in zip(copies, cache.mask[:, 0], strict=True):
+                assert [(row == 0).nonzero().flatten().tolist() for row in hidden] == held
         copies = [[[*copies[s][i]] for i in chosen] for s, chosen in zip(sentences, beams, strict=True)]
         kept = [kept[s] for s in sentences]
         cache.keep(torch.tensor(sentences))

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from nmt.model.attention import MultiHeadAttention, attention_weights
+from nmt.model.attention import MultiHeadAttention, attention_weights, hiding
 from nmt.translation.engine import TorchEngine
 from nmt.translation.forced import force
 from nmt.translation.hypothesis import SearchOptions
@@ -41,8 +41,9 @@ def test_watching_changes_nothing() -> None:
     """The states are the same, and the weights those of the queries and keys that went in."""
     attention = next(module for module in small_model(1).modules() if isinstance(module, MultiHeadAttention))
     query, keys_values = torch.randn(2, 3, 32), torch.randn(2, 5, 64)
-    mask = torch.ones(2, 1, 1, 5, dtype=torch.bool)
-    mask[1, ..., 3:] = False
+    visible = torch.ones(2, 1, 1, 5, dtype=torch.bool)
+    visible[1, ..., 3:] = False
+    mask = hiding(visible, query)
     plain = attention(query, keys_values, mask)
     with attention.watched() as seen:
         torch.testing.assert_close(attention(query, keys_values, mask), plain, atol=1e-6, rtol=1e-5)

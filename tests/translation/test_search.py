@@ -63,10 +63,10 @@ def every_string(toy: ToySteps, sentence: int, limit: int, alpha: float) -> list
 @pytest.mark.parametrize("seed", range(3))
 def test_wide_beam_finds_the_best_of_all_strings(seed: int, alpha: float) -> None:
     """With room for every string the n-best list is the true one, in order, for sentences of several limits at once."""
-    limits = torch.tensor([4, 2, 3])
+    limits = [4, 2, 3]
     options = SearchOptions(beam=(WORDS + 1) * WORDS**4, length_penalty=alpha, n_best=5)
     results = beam_search(ToySteps(seed, 3), limits, options)
-    for sentence, (hypotheses, limit) in enumerate(zip(results, limits.tolist(), strict=True)):
+    for sentence, (hypotheses, limit) in enumerate(zip(results, limits, strict=True)):
         expected = every_string(ToySteps(seed, 3), sentence, limit, alpha)[:5]
         assert [h.ids for h in hypotheses] == [h.ids for h in expected]
         assert [h.at_limit for h in hypotheses] == [h.at_limit for h in expected]
@@ -78,7 +78,7 @@ def test_wide_beam_finds_the_best_of_all_strings(seed: int, alpha: float) -> Non
 @pytest.mark.parametrize("seed", range(10))
 def test_longer_limit_never_lowers_the_best_score(seed: int) -> None:
     limits = range(1, 16)
-    best = [beam_search(ToySteps(seed, 1), torch.tensor([limit]), SearchOptions(beam=2))[0][0] for limit in limits]
+    best = [beam_search(ToySteps(seed, 1), [limit], SearchOptions(beam=2))[0][0] for limit in limits]
     scores = [hypothesis.score for hypothesis in best if not hypothesis.at_limit]
     assert len(scores) > 1
     assert scores == sorted(scores)
@@ -97,7 +97,7 @@ def test_beam_of_one_is_greedy(seed: int) -> None:
         if token == EOS:
             break
         tokens += (token,)
-    [[hypothesis]] = beam_search(ToySteps(seed, 1), torch.tensor([limit]), SearchOptions(beam=1))
+    [[hypothesis]] = beam_search(ToySteps(seed, 1), [limit], SearchOptions(beam=1))
     assert hypothesis.ids == list(tokens[1:])
 
 
@@ -138,7 +138,7 @@ def test_choice_that_tells_the_penalty_from_others(alpha: float, p_long: float, 
     first = {short: 0.1, long: p_long, dead_end: 0.9 - p_long}
     script = {(): first, (long,): {long: 1.0}, (long, long): {long: 1.0}, (dead_end,): {PAD: 1.0}}
     options = SearchOptions(beam=3, length_penalty=alpha)
-    [[hypothesis]] = beam_search(Scripted(script), torch.tensor([6]), options)
+    [[hypothesis]] = beam_search(Scripted(script), [6], options)
     assert hypothesis.ids == {"short": [short], "long": [long] * 3}[best]
 
 
@@ -195,7 +195,7 @@ def test_cache_changes_no_token_and_scores_are_the_models_own(seed: int, beam: i
     found = TorchEngine(model).search(sources, options)
     padded = torch.nn.utils.rnn.pad_sequence([torch.tensor([*s, EOS]) for s in sources], batch_first=True)
     steps = UncachedSteps(model, lambda states: F.linear(states, model.embedding.weight), padded)
-    uncached = beam_search(steps, torch.tensor([len(s) + 12 for s in sources]), options)
+    uncached = beam_search(steps, [len(s) + 12 for s in sources], options)
     assert [[h.ids for h in best] for best in found] == [[h.ids for h in best] for best in uncached]
     assert len({len(best[0].ids) for best in found}) > 1, "the sentences should end at different steps"
     for source, best in zip(sources, found, strict=True):
@@ -260,7 +260,7 @@ class Endless(ToySteps):
 def test_each_sentence_has_its_own_limit(beam: int) -> None:
     """Sentences of one batch that would never end are each as long as their own limit, and say so."""
     limits = [5, 9, 2]
-    results = beam_search(Endless(0, 3), torch.tensor(limits), SearchOptions(beam=beam))
+    results = beam_search(Endless(0, 3), limits, SearchOptions(beam=beam))
     assert [len(best[0].ids) for best in results] == limits
     assert all(best[0].at_limit for best in results)
 
@@ -291,7 +291,7 @@ def exhaustive_beam(toy: ToySteps, sentence: int, limit: int, beam: int, alpha: 
 def test_stopping_early_loses_nothing(seed: int, beam: int) -> None:
     """A narrow beam that stops by its bound finds what one that goes on to the limit finds, n-best list and all."""
     limits = [12, 7, 10]
-    results = beam_search(ToySteps(seed, 3), torch.tensor(limits), SearchOptions(beam=beam, n_best=2))
+    results = beam_search(ToySteps(seed, 3), limits, SearchOptions(beam=beam, n_best=2))
     for sentence, (found, limit) in enumerate(zip(results, limits, strict=True)):
         expected = exhaustive_beam(ToySteps(seed, 3), sentence, limit, beam, 0.6)[:2]
         assert expected, "some string should end by itself"

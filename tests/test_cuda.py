@@ -24,11 +24,13 @@ MODEL = ModelConfig(layers=2, d_model=64, heads=4, d_ff=128, dropout=0.0)
 SIZE = 400
 
 
-def trainer_on(device: str, precision: str = "fp32", compiled: bool = False, **settings: Any) -> Trainer:
+def trainer_on(
+    device: str, precision: str = "fp32", compiled: bool = False, layers: int = 2, size: int = SIZE, **settings: Any
+) -> Trainer:
     config = TrainingConfig.model_validate({"warmup": 10, "tokens_per_update": 1_000} | settings)
     torch.manual_seed(1)
-    plan = Plan(random_pairs(400, longest=30, size=SIZE), config.tokens_per_update, 1)
-    model = Transformer(MODEL, SIZE)
+    plan = Plan(random_pairs(400, longest=30, size=size), config.tokens_per_update, 1)
+    model = Transformer(MODEL.model_copy(update={"layers": layers}), size)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.02 * torch.randn_like(parameter))  # biases and norms too

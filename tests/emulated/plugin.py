@@ -1,0 +1,39 @@
+"""`pytest -p tests.emulated.plugin`: tests that need CUDA run on the emulated device, commands in the same process."""
+
+from tests.emulated.gpu import GPU, MEMORY, Gpu, emulated  # first of all: see there
+
+# isort: split
+from collections.abc import Iterator
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from nmt import devices
+from tests import conftest
+
+DEVICE = emulated()
+DEVICE.__enter__()
+
+
+def run(*arguments: str | Path, stdin: bytes = b"", **_: object) -> CompletedProcess[bytes]:
+    done = conftest.call(*arguments, stdin=stdin)
+    return CompletedProcess(arguments, done.exit_code, done.stdout_bytes, done.stderr_bytes)
+
+
+conftest.run_nmt = run  # type: ignore[assignment]
+devices.can_compile = lambda device: False
+
+
+def pytest_unconfigure() -> None:
+    DEVICE.__exit__(None, None, None)
+
+
+@pytest.fixture(autouse=True)
+def gpu() -> Iterator[Gpu]:
+    """The device, of which nothing is counted yet."""
+    GPU.reset()
+    GPU.faults.clear()
+    yield GPU
+    GPU.limit, GPU.fail, GPU.may_wait = MEMORY, lambda name: None, True
+    assert not GPU.faults

@@ -46,10 +46,17 @@ def random_pairs(count: int, longest: int = 20, size: int = 40, seed: int = 0) -
     return pairs_of(*sides)
 
 
-def trainer_for(pairs: PreparedPairs, model: ModelConfig = SMALL, size: int = 40, **settings: Any) -> Trainer:
+def trainer_for(
+    pairs: PreparedPairs,
+    model: ModelConfig = SMALL,
+    size: int = 40,
+    dtype: torch.dtype = torch.float32,
+    **settings: Any,
+) -> Trainer:
     config = TrainingConfig.model_validate({"warmup": 10, "tokens_per_update": 200} | settings)
     torch.manual_seed(config.seed)
-    return Trainer(Transformer(model, size), Plan(pairs, config.tokens_per_update, config.seed), config, CPU, "fp32")
+    plan = Plan(pairs, config.tokens_per_update, config.seed)
+    return Trainer(Transformer(model, size).to(dtype), plan, config, CPU, "fp32")
 
 
 def gradients(trainer: Trainer, cuts: list[list[int]]) -> dict[str, torch.Tensor]:
@@ -76,8 +83,8 @@ def test_update_does_not_depend_on_the_micro_batch_size(micro_batch_tokens: int)
     """Weights after three updates in float64, dropout off, and the tokens counted."""
     results = []
     for tokens in (400, micro_batch_tokens):
-        trainer = trainer_for(random_pairs(60), SMALL.model_copy(update={"dropout": 0.0}), micro_batch_tokens=tokens)
-        trainer.model.double()
+        model = SMALL.model_copy(update={"dropout": 0.0})
+        trainer = trainer_for(random_pairs(60), model, dtype=torch.float64, micro_batch_tokens=tokens)
         for update in trainer.plan.epoch(0)[:3]:
             trainer.update(update)
         results.append((trainer.model.state_dict(), trainer.progress.target_tokens))
@@ -88,8 +95,8 @@ def test_update_does_not_depend_on_the_micro_batch_size(micro_batch_tokens: int)
 
 def test_updates_are_those_of_the_papers_adam() -> None:
     """Written out, from each update's gradient: beta 0.9 and 0.98, epsilon 1e-9, no decay; in float64 to 1e-9."""
-    trainer = trainer_for(random_pairs(60))
-    named = dict(trainer.model.double().named_parameters())
+    trainer = trainer_for(random_pairs(60), dtype=torch.float64)
+    named = dict(trainer.model.named_parameters())
     weights = {name: parameter.detach().clone() for name, parameter in named.items()}
     first, second = ({name: torch.zeros_like(tensor) for name, tensor in weights.items()} for _ in range(2))
     for u, pairs in enumerate(trainer.plan.epoch(0)[:3], 1):

@@ -15,7 +15,7 @@ import typer
 
 from nmt import __version__
 from nmt.config import PRESETS, ModelConfig, TrainingConfig
-from nmt.errors import NmtError, UsageError
+from nmt.errors import NmtError, UsageError, is_out_of_memory
 from nmt.lines import clean
 from nmt.reporting import Reporter, one_voice
 from nmt.translation.hypothesis import SearchOptions
@@ -86,8 +86,7 @@ def faults_reported() -> Iterator[None]:
         if "failed to map segment" in str(error):
             complain(f"out of memory: a library finds no room ({error})")
             raise SystemExit(1) from None
-        # torch's for a GPU and for a CPU, told apart without importing it
-        if not isinstance(error, MemoryError) and not re.search("OutOfMemoryError|DefaultCPUAllocator", repr(error)):
+        if not is_out_of_memory(error):
             raise
         complain("out of memory; smaller batches need less: --micro-batch-tokens to train, --batch-tokens to translate")
         raise SystemExit(1) from None

@@ -1,14 +1,12 @@
 """Which device and which precision: asked for by the user, or the best that is there."""
 
 import os
-import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 import torch
-from torch.utils._triton import has_triton
 
-from nmt.errors import UsageError
+from nmt.errors import UsageError, first_line
 from nmt.formatting import counted
 
 # oneDNN and PyTorch's layer over it each keep what they have compiled for 1,024 sizes of a matrix product. Here nearly each
@@ -18,14 +16,26 @@ for cache in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
 
 
 def find_device(name: str) -> torch.device:
-    """`auto` is CUDA where there is one. Raises UsageError for a CUDA that is not there: nothing falls back in silence."""
+    """`auto` is CUDA where there is one. Nothing falls back in silence.
+
+    Raises UsageError for a CUDA that is not there, or that is and cannot compute.
+    """
     if name not in ("auto", "cpu", "cuda"):
         raise UsageError(f"--device {name}: must be auto, cpu or cuda")
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and not torch.cuda.is_available():
+    if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
         raise UsageError("--device cuda: PyTorch finds no CUDA device here; use --device cpu")
-    return torch.device(name)
+    device = torch.device("cuda")
+    # On Hopper and newer PyTorch prefers cuDNN's attention, which makes a plan of some 30 ms for every new shape and keeps it
+    # for ever. Here nearly every batch has a shape of its own; PyTorch's own kernels need no plan.
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    try:
+        matrix = torch.ones(8, 8, device=take_gpu(device))
+        (matrix @ matrix).sum().item()
+    except RuntimeError as error:
+        raise UsageError(f"--device {name}: the GPU cannot be used ({first_line(error)}); use --device cpu") from None
+    return device
 
 
 def take_gpu(device: torch.device) -> torch.device:
@@ -62,19 +72,24 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager[Non
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
-def is_out_of_memory(error: RuntimeError) -> bool:
-    """Whether it is that of a GPU without memory left, or PyTorch's for a CPU, which is of no kind of its own."""
-    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
-
-
 def name(device: torch.device) -> str:
     """Of the kind of device, as CUDA has it; a CPU is a CPU."""
     return "CPU" if device.type == "cpu" else torch.cuda.get_device_name(device)
 
 
-def can_compile(device: torch.device) -> bool:
-    """Whether PyTorch can compile for the device: a GPU with Triton, and a C compiler beside it."""
-    return device.type == "cuda" and has_triton() and any(map(shutil.which, (os.environ.get("CC", ""), "cc", "gcc")))
+def can_compile(device: torch.device, warn: Callable[[str], None]) -> bool:
+    """Whether layers are to be compiled for the device: on a GPU, where PyTorch can.
+
+    It takes Triton, a C compiler and Python's headers. Whether all is there and works is seen by compiling something.
+    """
+    if device.type == "cpu":
+        return False
+    try:
+        torch.compile(lambda tensor: tensor + 1)(torch.ones(8, device=device))
+    except Exception as error:  # of many kinds, torch's, Triton's and the C compiler's
+        warn(f"PyTorch cannot compile for this GPU ({first_line(error)}); training goes on without, which is slower")
+        return False
+    return True
 
 
 def describe(device: torch.device, precision: str) -> str:

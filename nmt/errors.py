@@ -1,7 +1,13 @@
 """Errors that are the user's to mend: one sentence naming the file, line or option, and the way out.
 
-The command line prints the sentence and leaves with the class's exit code; any other exception is a bug in nmt.
+The command line prints the sentence and leaves with the class's exit code; any other exception is a bug in nmt, or memory
+that ran out.
 """
+
+import re
+
+# By name and text, so that torch need not be imported: PyTorch's for a GPU, for a CPU, and what the CUDA libraries say.
+OUT_OF_MEMORY = re.compile("OutOfMemoryError|MemoryError|DefaultCPUAllocator|out of memory|_ALLOC_FAILED")
 
 
 class NmtError(Exception):
@@ -15,3 +21,13 @@ class UsageError(NmtError):
     """Wrong usage or bad input: exit code 2."""
 
     exit_code = 2
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, of a CPU or of a GPU, whichever library noticed it."""
+    return OUT_OF_MEMORY.search(repr(error)) is not None
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, without the pages of advice that PyTorch adds."""
+    return str(error).partition("\n")[0] or type(error).__name__

@@ -95,7 +95,8 @@ class _Run:
         torch.manual_seed(config.seed)
         model = Transformer(self.settings.model, len(self.vocabulary)).to(device)
         plan = Plan(pairs, config.tokens_per_update, config.seed)
-        trainer = Trainer(model, plan, config, device, config.precision, ranks, compiled=devices.can_compile(device))
+        compiled = devices.can_compile(device, reporter.warn)
+        trainer = Trainer(model, plan, config, device, config.precision, ranks, compiled)
         self._take_up(trainer)
         progress = trainer.progress
         if trainer.finished() and not trainer.validation_due():
@@ -194,10 +195,12 @@ class _Run:
             validated = [update for update, _ in progress.validations]
             self.directory.cut_log(progress.update, [0, *validated] if progress.update else [])
         if ranks.count > 1:
-            progress, weights, moments = ranks.hand_out((progress, model.state_dict(), optimizer.state_dict()))
+            moments = optimizer.state_dict() if progress.update else None
+            progress, weights, moments = ranks.hand_out((progress, model.state_dict(), moments))
             if not ranks.first:
                 model.load_state_dict(weights)
-                optimizer.load_state_dict(moments)
+                if moments:
+                    optimizer.load_state_dict(moments)
         trainer.begin(progress)
         fitted_to = f"{ranks.count} x {devices.name(trainer.device)}, {config.micro_batch_tokens or 'any'} tokens"
         if ranks.any(progress.fitted_to != fitted_to):  # else the size stays, halved or not

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from nmt.config import TrainingConfig
-from nmt.data.batching import Plan
+from nmt.data.batching import FEWEST_TOKENS, Plan
 from nmt.data.cleaning import CleaningReport
 from nmt.data.encoding import Encoder
 from nmt.data.prepared import prepare
@@ -22,8 +22,9 @@ from nmt.formatting import counted
 from nmt.lines import is_blank
 from nmt.model.transformer import Transformer
 from nmt.scoring import metrics
-from nmt.training.loss import loss
+from nmt.training.loss import losses
 from nmt.training.ranks import Ranks
+from nmt.training.trainer import FEWEST_ON_GPU
 from nmt.translation.engine import TorchEngine
 from nmt.translation.hypothesis import SearchOptions
 from nmt.translation.translator import Translator
@@ -153,16 +154,17 @@ def evaluate(
     They go through in micro-batches of `tokens` cells a side. The model is left in the mode it was in.
     """
     device = model.embedding.weight.device
-    smoothed = plain = torch.zeros((), dtype=torch.float64, device=device)
+    fewest = FEWEST_ON_GPU if device.type == "cuda" else FEWEST_TOKENS
+    sums = torch.zeros(2, dtype=torch.float64, device=device)
     training = model.training
     model.eval()
     try:
-        for micro_batch in plan.micro_batches(pairs, tokens):
+        for micro_batch in plan.micro_batches(pairs, tokens, fewest):
             batch = plan.batch(micro_batch).to(device)
             with autocast(device, precision):
                 states = model.decode(batch.target_in, model.encode(batch.source))
-                smoothed = smoothed + loss(states, model.embedding.weight, batch.target_out, smoothing)
-                plain = plain + loss(states, model.embedding.weight, batch.target_out)
+                sums += torch.stack(losses(states, model.embedding.weight, batch.target_out, smoothing))
     finally:
         model.train(training)
-    return float(smoothed), float(plain)
+    smoothed, plain = sums.tolist()
+    return smoothed, plain

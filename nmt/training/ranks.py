@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
-from nmt.errors import NmtError, UsageError
+from nmt.errors import NmtError, UsageError, first_line, is_out_of_memory
 
 Made = TypeVar("Made")
 
@@ -193,7 +193,7 @@ def _others_missed() -> Iterator[None]:
     """A rank that is gone has told its own reason; the others need not add pages of the network's."""
     try:
         yield
-    except torch.OutOfMemoryError:
-        raise
     except (RuntimeError, ValueError) as error:
-        raise NmtError(f"another rank is gone, and the run with it ({str(error).partition(chr(10))[0]})") from None
+        if is_out_of_memory(error):
+            raise
+        raise NmtError(f"another rank is gone, and the run with it ({first_line(error)})") from None

@@ -24,9 +24,9 @@ import torch
 from torch import Tensor
 
 from nmt.config import MICRO_BATCH, TrainingConfig
-from nmt.data.batching import Batch, Plan
+from nmt.data.batching import FEWEST_TOKENS, Batch, Plan
 from nmt.devices import autocast
-from nmt.errors import NmtError
+from nmt.errors import NmtError, is_out_of_memory
 from nmt.lanes import Lanes
 from nmt.model.dropout import drawn_from
 from nmt.model.transformer import Transformer
@@ -86,8 +86,16 @@ class Trainer:
             eps=config.adam_epsilon,
             fused=True,
         )
+        for weights in model.parameters():  # at once: what is left of the memory then is for micro-batches
+            self.optimizer.state[weights] = {
+                "step": torch.zeros((), device=device),
+                "exp_avg": torch.zeros_like(weights),
+                "exp_avg_sq": torch.zeros_like(weights),
+            }
         self.loss = loss
         if compiled:
+            # Two sizes that are equal in the first batch are not in the next.
+            torch.fx.experimental._config.use_duck_shape = False
             self.loss = torch.compile(loss, dynamic=True)
             for layer in [*model.encoder, *model.decoder]:
                 layer.compile(dynamic=True)  # in place, and once for all layers of a kind: their code is the same
@@ -144,7 +152,8 @@ class Trainer:
         """One update on these pairs of the plan, of which this rank's share may have been cut before.
 
         Where a device runs out of memory, every rank halves its micro-batches and the update begins anew: nothing is lost.
-        Raises NmtError where the loss is no number, or where even the smallest micro-batch does not fit.
+        Raises NmtError where the loss is no number, where even the smallest micro-batch does not fit, or where memory runs
+        out in Adam's step, which may then be half taken.
         """
         progress = self.progress
         progress.update += 1
@@ -158,11 +167,19 @@ class Trainer:
             share = self.cut(pairs)
             total = self._gradient(share, tokens)
         assert total is not None
-        self._sum_over_ranks(total)
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate()
-        self.optimizer.step()
-        self.summed_loss += total.double() * tokens
+        try:
+            self._sum_over_ranks(total)
+            self.optimizer.step()
+            self.summed_loss += total.double() * tokens
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            raise NmtError(
+                f"out of memory at the end of update {progress.update:,}; the same command goes on from the last checkpoint, "
+                f"and needs less with --micro-batch-tokens {progress.micro_batch_tokens // 2}"
+            ) from None
         progress.updates += 1
         progress.target_tokens += tokens
         progress.tokens += sum(batch.tokens for batch in share.batches)
@@ -176,8 +193,8 @@ class Trainer:
         The largest micro-batch comes first: whether memory suffices is known at once, and lanes end together.
         """
         size, ranks, on_gpu = self.progress.micro_batch_tokens, self.ranks, self.device.type == "cuda"
-        fewest = {"fewest": FEWEST_ON_GPU * ranks.count} if on_gpu else {}
-        cuts = self.plan.micro_batches(pairs, size * ranks.count, **fewest)
+        fewest = FEWEST_ON_GPU * ranks.count if on_gpu else FEWEST_TOKENS
+        cuts = self.plan.micro_batches(pairs, size * ranks.count, fewest)
         mine = [cut[ranks.rank :: ranks.count] for cut in cuts if len(cut) > ranks.rank]
         batches = sorted(map(self.plan.batch, mine), key=lambda batch: batch.cells, reverse=True)
         return Share(size, [batch.pinned() for batch in batches] if on_gpu else batches)
@@ -190,9 +207,9 @@ class Trainer:
         self.model.train()
         self.optimizer.zero_grad(set_to_none=True)
         torch.manual_seed(self._seed())  # for a GPU's dropout
-        total = torch.zeros((), device=self.device)
         summed: list[Tensor] = []
         try:
+            total = torch.zeros((), device=self.device)
             for part, gradients in self.lanes.map(
                 lambda numbered: self.backward(numbered[1], tokens, numbered[0]), enumerate(share.batches)
             ):
@@ -201,7 +218,9 @@ class Trainer:
                     torch._foreach_add_(summed, gradients)
                 summed = summed or gradients
                 del gradients  # so that no more than two sets are held at once
-        except torch.OutOfMemoryError:
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
             return None
         for weights, gradient in zip(self.model.parameters(), summed, strict=False):  # none of an empty share
             weights.grad = gradient

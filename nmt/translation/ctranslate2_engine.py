@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt.data.vocabulary import Vocabulary
-from nmt.errors import UsageError
+from nmt.errors import UsageError, first_line
 from nmt.ids import EOS, FIRST_PIECE
 from nmt.lines import parse_json
 from nmt.model_directory import ModelDirectory, check
@@ -53,7 +53,13 @@ class CTranslate2Engine:
                 str(folder), device, device_index=_gpu() if device == "cuda" else 0,
                 inter_threads=self.workers, intra_threads=threads // self.workers,
             )  # fmt: skip
+            if device == "cuda":  # whether a GPU can compute shows only when it does
+                self.translator.translate_batch([self._pieces([EOS])], max_decoding_length=1)
         except (RuntimeError, ValueError) as error:
+            if device == "cuda":  # an export that is damaged was found out before
+                raise UsageError(
+                    f"--engine ctranslate2: the GPU cannot be used ({first_line(error)}); use --device cpu"
+                ) from None
             raise UsageError(f"{folder}: not an exported model, or damaged ({error}); run `nmt export` again") from None
 
     def search_all(self, batches: Iterable[Sources], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
@@ -119,12 +125,7 @@ class CTranslate2Engine:
             "max_decoding_length": limit,
             "return_end_token": True,
         }
-        try:
-            return self.translator.translate_batch([self._pieces(source) for source in sources], **(asked | more))
-        except RuntimeError as error:
-            if "memory" in str(error):  # of a GPU that is full, say
-                raise MemoryError(str(error)) from None
-            raise
+        return self.translator.translate_batch([self._pieces(source) for source in sources], **(asked | more))
 
     def _pieces(self, ids: Sequence[int]) -> list[str]:
         return [self.pieces[id] for id in ids]

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt.devices import autocast, is_out_of_memory
-from nmt.errors import NmtError
+from nmt.devices import autocast
+from nmt.errors import NmtError, is_out_of_memory
 from nmt.ids import EOS
 from nmt.lanes import Lanes
 from nmt.model.attention import Cache

@@ -192,7 +192,9 @@ class Gpu:
                     if argument.alias_info is not None and argument.alias_info.is_write
                 ]
                 return into[0] if len(returns) == 1 else tuple(into)
-            with torch.inference_mode(emulated[0].is_inference()):  # a view is an inference tensor where its base is one
+            with torch.inference_mode(
+                emulated[0].is_inference()
+            ):  # a view is an inference tensor where its base is one
                 return tree_map_only(Tensor, self.wrap, found)
         return tree_map_only(Tensor, self.wrap, found)
 
@@ -214,7 +216,9 @@ class Gpu:
             self.wait("an index on the CPU")
             return
         shapes = [tuple(one.shape) for one in on_cpu]
-        raise RuntimeError(f"Expected all tensors to be on the same device, but found cuda:0 and cpu! ({func}, {shapes})")
+        raise RuntimeError(
+            f"Expected all tensors to be on the same device, but found cuda:0 and cpu! ({func}, {shapes})"
+        )
 
     def _has_mask(self, args: Any) -> bool:
         masks = [index for index in args[1] if index is not None and index.dtype in (torch.bool, torch.uint8)]
@@ -273,7 +277,13 @@ OWN = {"_to_copy": to_copy, "copy_": copy_, "_local_scalar_dense": item}
 
 # -- attention, of which the CPU has another kernel ----------------------------------------------------------------------
 def scaled_dot_product_attention(
-    query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, **more: Any
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    **more: Any,
 ) -> Any:
     """PyTorch's way to the memory-efficient kernel: cast, masks made into a bias, rows aligned."""
     if not isinstance(query, EmulatedTensor):
@@ -305,7 +315,9 @@ def weights_of(query: Tensor, key: Tensor, bias: Tensor | None, causal: bool) ->
     return (scores if bias is None else scores + bias.float()).softmax(-1)
 
 
-def efficient(query: Any, key: Any, value: Any, bias: Any, lse: bool, p: float = 0, causal: bool = False, **_: Any) -> Any:
+def efficient(
+    query: Any, key: Any, value: Any, bias: Any, lse: bool, p: float = 0, causal: bool = False, **_: Any
+) -> Any:
     """The kernel forward. It rounds the products' results alone."""
     assert not p, "no dropout within attention here"
     if bias is not None and (bias.dtype != query.dtype or (bias.size(-2) > 1 and bias.stride(-2) % 8)):
@@ -406,11 +418,15 @@ def emulated() -> Iterator[Gpu]:
     with contextlib.ExitStack() as stack:
         for name, value in of_cuda().items():
             stack.enter_context(mock.patch.object(torch.cuda, name, value))
-        stack.enter_context(mock.patch.object(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False))
+        stack.enter_context(
+            mock.patch.object(torch.cuda.amp.common, "amp_definitely_not_available", return_value=False)
+        )
         stack.enter_context(mock.patch.object(Tensor, "pin_memory", pin_memory))
         stack.enter_context(mock.patch.object(torch.nn.Module, "to", module_to))
         stack.enter_context(mock.patch.object(F, "scaled_dot_product_attention", scaled_dot_product_attention))
-        torch._C._set_only_lift_cpu_tensors(True)  # so that torch.tensor(..., device="cuda") shows the copy that it makes
+        torch._C._set_only_lift_cpu_tensors(
+            True
+        )  # so that torch.tensor(..., device="cuda") shows the copy that it makes
         stack.callback(torch._C._set_only_lift_cpu_tensors, False)
         stack.enter_context(Mode())
         yield GPU

@@ -1,20 +1,15 @@
 """Label smoothing against torch's own, and padding that counts nothing."""
 
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
 from torch.nn import functional as F
 
 from nmt.ids import PAD
-from nmt.training import loss as losses
-from nmt.training.loss import CHUNKED, chunked_likelihood, likelihood, loss
+from nmt.training.loss import loss, losses
 
 D, V = 8, 11
-chunked = pytest.mark.skipif(not CHUNKED, reason="PyTorch has no chunked loss before 2.13")
-KERNELS = [likelihood, pytest.param(chunked_likelihood, marks=chunked)]
-Kernel = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def example() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -27,6 +22,21 @@ def example() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 def test_equals_torchs_cross_entropy(smoothing: float) -> None:
     states, matrix, targets = example()
     torch.testing.assert_close(loss(states, matrix, targets, smoothing), torchs(states, matrix, targets, smoothing))
+
+
+def test_both_losses_come_from_one_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The smoothed one and the plain one, as validation wants them, for one projection to the vocabulary."""
+    states, matrix, targets = example()
+    exact = [torchs(states, matrix, targets, smoothing) for smoothing in (0.1, 0.0)]
+    linear, products = F.linear, []
+
+    def counted(*inputs: torch.Tensor) -> torch.Tensor:
+        products.append(inputs)
+        return linear(*inputs)
+
+    monkeypatch.setattr(F, "linear", counted)
+    torch.testing.assert_close(list(losses(states, matrix, targets, 0.1)), exact)
+    assert len(products) == 1
 
 
 def test_smoothed_distribution_written_out() -> None:
@@ -60,7 +70,7 @@ def test_batch_is_the_sum_of_its_sentences() -> None:
 
 
 def long_example(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Many more positions and pieces than D, so that there are several chunks; some rows padded, one of them wholly."""
+    """Many more positions and pieces than D; some rows padded, one of them wholly."""
     targets = torch.randint(1, 500, (9, 70))
     targets[1, 40:] = targets[5, 1:] = targets[8] = PAD
     states, matrix = torch.randn(9, 70, D, dtype=dtype), torch.randn(500, D, dtype=dtype)
@@ -78,26 +88,18 @@ def deviations(found: torch.Tensor, exact: torch.Tensor, inputs: list[torch.Tens
     return [float((one - other).norm() / other.norm()) for one, other in zip(*sides, strict=True)]
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 1e-6), (torch.float64, 1e-10)])
-def test_either_kernel_gives_torchs_loss_and_gradients(
-    monkeypatch: pytest.MonkeyPatch, kernel: Kernel, dtype: torch.dtype, most: float, smoothing: float
-) -> None:
-    """Of states and matrix. A CPU is given the GPU's kernel here."""
-    monkeypatch.setattr(losses, "likelihood", kernel)
+def test_torchs_loss_and_gradients(dtype: torch.dtype, most: float, smoothing: float) -> None:
+    """Of states and matrix."""
     states, matrix, targets = long_example(dtype)
     found, exact = loss(states, matrix, targets, smoothing), torchs(states, matrix, targets, smoothing)
     assert max(deviations(found, exact, [states, matrix])) < most
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_either_kernel_is_near_under_autocast(
-    monkeypatch: pytest.MonkeyPatch, kernel: Kernel, smoothing: float
-) -> None:
+def test_near_under_autocast(smoothing: float) -> None:
     """With states in fp32, as LayerNorm gives them."""
-    monkeypatch.setattr(losses, "likelihood", kernel)
     states, matrix, targets = long_example(torch.float32)
     exact = torchs(states, matrix, targets, smoothing)
     with torch.autocast("cpu", torch.bfloat16):
@@ -106,9 +108,7 @@ def test_either_kernel_is_near_under_autocast(
     assert max(gradients) < 1e-2
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_padding_alone_is_no_loss(monkeypatch: pytest.MonkeyPatch, kernel: Kernel) -> None:
-    monkeypatch.setattr(losses, "likelihood", kernel)
+def test_padding_alone_is_no_loss() -> None:
     states, matrix, targets = long_example(torch.float32)
     found = loss(states, matrix, torch.full_like(targets, PAD), 0.1)
     assert found == 0

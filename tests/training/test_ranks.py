@@ -45,9 +45,9 @@ FITTING = 50  # cells a side that rank 1 takes at once, where its memory is smal
 
 def trainer_of(ranks: Ranks, dropout: float = 0.0, **settings: Any) -> Trainer:
     """In float64 on the same 60 pairs."""
-    trainer = trainer_for(random_pairs(60), SMALL.model_copy(update={"dropout": dropout}), **settings)
+    model = SMALL.model_copy(update={"dropout": dropout})
+    trainer = trainer_for(random_pairs(60), model, dtype=torch.float64, **settings)
     trainer.ranks = ranks
-    trainer.model.double()
     return trainer
 
 

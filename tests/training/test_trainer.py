@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt.config import ModelConfig, TrainingConfig
 from nmt.data.batching import Batch, Plan
@@ -46,10 +47,17 @@ def random_pairs(count: int, longest: int = 20, size: int = 40, seed: int = 0) -
     return pairs_of(*sides)
 
 
-def trainer_for(pairs: PreparedPairs, model: ModelConfig = SMALL, size: int = 40, **settings: Any) -> Trainer:
+def trainer_for(
+    pairs: PreparedPairs,
+    model: ModelConfig = SMALL,
+    size: int = 40,
+    dtype: torch.dtype = torch.float32,
+    **settings: Any,
+) -> Trainer:
     config = TrainingConfig.model_validate({"warmup": 10, "tokens_per_update": 200} | settings)
     torch.manual_seed(config.seed)
-    return Trainer(Transformer(model, size), Plan(pairs, config.tokens_per_update, config.seed), config, CPU, "fp32")
+    plan = Plan(pairs, config.tokens_per_update, config.seed)
+    return Trainer(Transformer(model, size).to(dtype), plan, config, CPU, "fp32")
 
 
 def gradients(trainer: Trainer, cuts: list[list[int]]) -> dict[str, torch.Tensor]:
@@ -76,8 +84,8 @@ def test_update_does_not_depend_on_the_micro_batch_size(micro_batch_tokens: int)
     """Weights after three updates in float64, dropout off, and the tokens counted."""
     results = []
     for tokens in (400, micro_batch_tokens):
-        trainer = trainer_for(random_pairs(60), SMALL.model_copy(update={"dropout": 0.0}), micro_batch_tokens=tokens)
-        trainer.model.double()
+        model = SMALL.model_copy(update={"dropout": 0.0})
+        trainer = trainer_for(random_pairs(60), model, dtype=torch.float64, micro_batch_tokens=tokens)
         for update in trainer.plan.epoch(0)[:3]:
             trainer.update(update)
         results.append((trainer.model.state_dict(), trainer.progress.target_tokens))
@@ -88,8 +96,8 @@ def test_update_does_not_depend_on_the_micro_batch_size(micro_batch_tokens: int)
 
 def test_updates_are_those_of_the_papers_adam() -> None:
     """Written out, from each update's gradient: beta 0.9 and 0.98, epsilon 1e-9, no decay; in float64 to 1e-9."""
-    trainer = trainer_for(random_pairs(60))
-    named = dict(trainer.model.double().named_parameters())
+    trainer = trainer_for(random_pairs(60), dtype=torch.float64)
+    named = dict(trainer.model.named_parameters())
     weights = {name: parameter.detach().clone() for name, parameter in named.items()}
     first, second = ({name: torch.zeros_like(tensor) for name, tensor in weights.items()} for _ in range(2))
     for u, pairs in enumerate(trainer.plan.epoch(0)[:3], 1):
@@ -215,6 +223,56 @@ def test_out_of_memory_halves_the_micro_batches_and_loses_nothing(
         assert torch.equal(halved.model.state_dict()[name], weights)
     state = json.loads((tmp_path / "halved" / "step-000012" / "progress.json").read_text())
     assert state["micro_batch_tokens"] == 50, "so that a resumed run need not find out again"
+
+
+class FullAt(TorchDispatchMode):
+    """A device whose memory runs out once: at the operation of this number, counted from 0."""
+
+    def __init__(self, number: int | None, error: Exception) -> None:
+        super().__init__()
+        self.number, self.error = number, error
+        self.operations: list[str] = []
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.operations.append(operation.__name__)
+        if len(self.operations) - 1 == self.number:
+            raise self.error
+        return operation(*args, **kwargs or {})
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB."),
+        torch.AcceleratorError("CUDA error: out of memory\nCUDA kernel errors might be reported later", 2),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory"),
+    ],
+)
+def test_memory_that_runs_out_at_any_operation_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch, error: RuntimeError
+) -> None:
+    """Cuda 18, 19: the weights of smaller micro-batches; or, where Adam may have moved some of them, how to go on."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)  # one lane
+    pairs = random_pairs(12, longest=6)
+
+    def updated(size: int, full_at: int | None = None) -> tuple[list[torch.Tensor], list[str]]:
+        trainer = trainer_for(pairs, tokens_per_update=100, micro_batch_tokens=size)
+        update = trainer.plan.epoch(0)[0]
+        share = trainer.cut(update)
+        with FullAt(full_at, error) as device:
+            trainer.update(update, share)
+        assert trainer.progress.micro_batch_tokens == (size if full_at is None else size // 2)
+        return list(trainer.model.parameters()), device.operations
+
+    halved, _ = updated(40)
+    _, operations = updated(80)
+    step = operations.index("_fused_adam_.default")
+    for number in range(0, step - 1, 29):
+        assert all(map(torch.equal, updated(80, number)[0], halved)), (number, operations[number])
+    for number in (step, step + 1):
+        with pytest.raises(NmtError, match=r"at the end of update 1; .* goes on .* --micro-batch-tokens 40"):
+            updated(80, number)
 
 
 def test_lanes_side_by_side_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

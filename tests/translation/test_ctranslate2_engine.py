@@ -12,6 +12,7 @@ from torch import Tensor
 
 from nmt.config import ModelConfig
 from nmt.data.vocabulary import Vocabulary
+from nmt.errors import is_out_of_memory
 from nmt.export import write
 from nmt.ids import BOS, EOS, FIRST_PIECE
 from nmt.lines import read_lines
@@ -207,7 +208,7 @@ def test_the_longest_source_fits(vocabulary: Vocabulary, tmp_path: Path) -> None
 
 
 def test_full_memory_is_told_as_such(random_model: Callable[[str], Pair], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A GPU without room is a MemoryError, as it is of the other engine, and no other failure is taken for one."""
+    """A GPU without room is told from any other failure, as it is of the other engine."""
     _, engine = random_model("post")
 
     def failing(message: str) -> SimpleNamespace:
@@ -216,10 +217,11 @@ def test_full_memory_is_told_as_such(random_model: Callable[[str], Pair], monkey
 
         return SimpleNamespace(translate_batch=fail)
 
-    for message, kind in (("CUDA failed with error out of memory", MemoryError), ("cuBLAS failed", RuntimeError)):
+    for message, full in (("CUDA failed with error out of memory", True), ("cuBLAS failed", False)):
         monkeypatch.setattr(engine, "translator", failing(message))
-        with pytest.raises(kind, match=message):
+        with pytest.raises(RuntimeError, match=message) as failure:
             engine.search([[FIRST_PIECE]], GREEDY)
+        assert is_out_of_memory(failure.value) == full
 
 
 def test_a_wide_beam_over_few_pieces(random_model: Callable[[str], Pair], vocabulary: Vocabulary) -> None:

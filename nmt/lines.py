@@ -20,7 +20,7 @@ import shutil
 import sys
 import unicodedata
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
@@ -31,7 +31,11 @@ BYTE_ORDER_MARK = "\ufeff"
 INVISIBLE = "\u200b" + BYTE_ORDER_MARK  # drawn as nothing, yet no white space to str.isspace
 
 # What text may be packed by, and what is no text, by the first bytes of each.
-PACKED = {rb"\x1f\x8b": gzip.open, rb"\xfd7zXZ\x00": lzma.open, rb"BZh[1-9]1AY&SY": bz2.open}
+PACKED: dict[bytes, Callable[[Any], Any]] = {
+    rb"\x1f\x8b": gzip.open,
+    rb"\xfd7zXZ\x00": lzma.open,
+    rb"BZh[1-9]1AY&SY": bz2.open,
+}
 NO_TEXT = {
     rb"PK\x03\x04": "a ZIP archive, as .docx and .odt are; save what it holds as plain text",
     rb"%PDF-": "a PDF; `pdftotext` takes the text out of it",
@@ -103,7 +107,7 @@ def _utf8(stream: io.BufferedIOBase, name: str) -> Iterable[bytes]:
             raise UsageError(f"{name}: no plain text but {what}")
     for begin, unpack in PACKED.items():
         if re.match(begin, head):
-            return _utf8(cast(io.BufferedIOBase, unpack(stream)), name)
+            return _utf8(unpack(stream), name)
     if encoding := _wide(head):
         return (line.encode() for line in io.TextIOWrapper(cast(IO[bytes], stream), encoding, newline="\n"))
     return stream

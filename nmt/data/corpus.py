@@ -147,14 +147,16 @@ def _read_folder(folder: Path, source: str, target: str, warn: Say) -> dict[str,
             raise UsageError(f"{folder}: {other.name} and {table.name} are the same split in two formats; remove one")
     if not (texts or tables):
         return {}
-    unused = overlooked(folder, (source, target), {*texts, *tables})
+    found = {f"{split}.{language}" for split, files in texts.items() for language in files}
+    found |= {*tables, *(split for split, files in texts.items() if {source, target} <= {*files})}
+    unused = overlooked(folder, (source, target), found)
     if "train" not in tables:
-        found = sorted(texts.get("train", {}))
+        languages = sorted(texts.get("train", {}))
         for option, language in (("--source", source), ("--target", target)):
-            if language not in found:
+            if language not in languages:
                 raise UsageError(
                     f"{folder}: no training text train.{language} for {option} {language}; "
-                    f"languages found: {', '.join(found) or 'none'}" + (unused and f"; {unused}")
+                    f"languages found: {', '.join(languages) or 'none'}" + (unused and f"; {unused}")
                 )
     if unused:
         warn(f"{folder}: {unused}")

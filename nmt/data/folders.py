@@ -41,16 +41,19 @@ def text_files(folder: Path, asked: tuple[str, str], tables: Collection[str]) ->
     return files if "train" in {*files, *tables} else others | files
 
 
-def overlooked(folder: Path, asked: tuple[str, str], splits: Collection[str]) -> str:
-    """Which files look like text of other splits than these, and what to call them; nothing where none does."""
-    found = []
+def overlooked(folder: Path, asked: tuple[str, str], found: Collection[str]) -> str:
+    """Which files look meant as a split's text, and what to call them; "" where none does.
+
+    Those are passed over that would be what is `found` already: splits, and single sides such as train.en.
+    """
+    unused = []
     for path in sorted(folder.iterdir()):
         words = [word.removeprefix("news") for word in re.findall("[a-z]+", path.name.lower())]  # newstest2014.de
         split = next((SPLIT_OF[word] for word in words if word in SPLIT_OF), None)
         ending = next((f".{language}" for language in asked if language.lower() in words), format_of(path))
-        if split and ending and split not in splits and path.is_file():
-            found.append(f"{path.name} (call it {split}{ending})")
-    return f"not used, for their names: {', '.join(found)}" if found else ""
+        if split and ending and not {split, f"{split}{ending}"} & {*found} and path.is_file():
+            unused.append(f"{path.name} (call it {split}{ending})")
+    return f"not used, for their names: {', '.join(unused)}" if unused else ""
 
 
 def read_sides(folder: Path, sides: dict[str, Path], source: str, target: str) -> Reader | None:

@@ -33,7 +33,7 @@ def read_dataset(path: str, config: str, source: str, target: str, before: str =
 
     label = f"{path}:{config}" if config else path
     unreached = NmtError(
-        f"--data {label}: {before}the Hugging Face hub cannot be reached and the data set is not in its cache; "
+        f"--data {label}: {before}the Hugging Face hub cannot be reached, nor is the data set in its cache; "
         "connect to the network (or set HF_ENDPOINT to a mirror), or use --data demo, which is embedded, "
         "or --data FOLDER with your own train.en and train.de"
     )

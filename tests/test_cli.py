@@ -12,9 +12,11 @@ import pytest
 import typer.main
 from typer.core import TyperGroup, TyperOption
 
+import nmt
 from nmt import __version__
 from nmt.cli import app, command_line
 from nmt.config import ModelConfig, TrainingConfig
+from nmt.errors import UsageError
 from tests.conftest import call, refusal
 
 HEAVY = ("torch", "datasets", "sacrebleu", "sentencepiece", "sentencex", "numpy", "ctranslate2", "sacremoses")
@@ -172,6 +174,13 @@ def test_a_tilde_is_the_home_folder(words: str, option: str, tmp_path: Path, mon
     (tmp_path / "file").touch()
     assert option.replace("HOME", str(tmp_path)) in refusal(call(*words.split()))
     assert not (tmp_path / "~").exists()
+
+
+def test_a_tilde_is_the_home_folder_in_python_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """N4: as in every path."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(UsageError, match=f"^{tmp_path}/none: no trained model here"):
+        nmt.load("~/none")
 
 
 def test_a_tilde_without_a_home_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ from nmt.looks import Sample, doubts, form_of
 
 WMT14 = ("wmt/wmt14", "de-en")
 WMT14_COUNTS = {"train": 4_508_785, "valid": 3_000, "test": 3_003}
+Say = Callable[[str], None]  # told of what is perhaps not as it was meant
 FACTS = "facts"  # the file of a cache entry that holds a byte for each training pair
 
 
@@ -68,19 +69,11 @@ class Corpus:
         self.check()
 
 
-Say = Callable[[str], None]
-
-
-def silent(_text: str) -> None:
-    """Of which nobody is told."""
-
-
-def load(data: str, source: str, target: str, cache: Cache | None = None, warn: Say = silent) -> Corpus:
+def load(data: str, source: str, target: str, cache: Cache | None = None, warn: Say = lambda text: None) -> Corpus:
     """The corpus that `--data` names: `wmt14`, `demo`, an existing path, or `owner/name[:config]` on the hub.
 
-    With a cache, text that was loaded before is not read again. `warn` is told what is perhaps not as it was meant. Raises
-    UsageError for what does not exist, does not hold the languages, has sides of different length or lines that cannot be read;
-    NmtError where the hub cannot be reached.
+    With a cache, text that was loaded before is not read again. Raises UsageError for what does not exist, does not hold
+    the languages, has sides of different length or lines that cannot be read; NmtError where the hub cannot be reached.
     """
     if source == target:
         raise UsageError(f"--source {source} and --target {target} are the same language")

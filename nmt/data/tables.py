@@ -21,7 +21,7 @@ CODE = re.compile(r"[a-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")  # a language in a hea
 NAMES = """
 ar ara arabic العربية|bg bul bulgarian български|cs ces czech čeština|da dan danish dansk|de deu german deutsch|el ell greek
 ελληνικά|en eng english englisch|es spa spanish español|et est estonian eesti|fa fas persian فارسی|fi fin finnish suomi|fr fra
-french français|he heb hebrew עברית|hi hin hindi हिन्दी|hr hrv croatian hrvatski|hu hun hungarian magyar|id ind indonesian|it ita
+french français|he heb hebrew עברית|hi hin hindi|hr hrv croatian hrvatski|hu hun hungarian magyar|id ind indonesian|it ita
 italian italiano|ja jpn japanese 日本語|ko kor korean 한국어|lt lit lithuanian lietuvių|lv lav latvian latviešu|nl nld dutch
 nederlands|no nor norwegian norsk|pl pol polish polski|pt por portuguese português|ro ron romanian română|ru rus russian
 русский|sk slk slovak slovenčina|sl slv slovenian slovenščina|sr srp serbian српски|sv swe swedish svenska|th tha thai ไทย|tr

@@ -18,4 +18,4 @@ def load(model: str = "model", device: str = "auto", engine: str = "torch") -> "
 
     from nmt.translation.loading import load_translator  # here, so that `import nmt` does not import torch
 
-    return load_translator(Path(model), device, engine=engine)
+    return load_translator(Path(model).expanduser(), device, engine=engine)

@@ -30,14 +30,26 @@ def setting(name: str, *flags: str) -> Any:
     return typer.Option(*flags, help=field.description, metavar="|".join(choices) or None)
 
 
-Model = Annotated[Path, typer.Option("--model", "-m", help="The model directory.")]
+def at_home(value: Any) -> Any:
+    """A path, or several, with ~ for the home folder: a shell leaves it as it is in --data=~/text."""
+    if isinstance(value, (list, tuple)):
+        return [at_home(one) for one in value]
+    if value is None:
+        return None
+    if re.match("~(/|$)", path := os.path.expanduser(value)):
+        raise typer.BadParameter(f"{path}: there is no home folder; set HOME")
+    return type(value)(path)
+
+
+path_option, path_argument = partial(typer.Option, callback=at_home), partial(typer.Argument, callback=at_home)
+Model = Annotated[Path, path_option("--model", "-m", help="The model directory.")]
 Output = Annotated[
     Path | None,
     typer.Option(
         "--output",
         "-o",
         help="Write here instead of to stdout.",
-        callback=lambda path: None if path == Path("-") else path,
+        callback=lambda path: None if path == Path("-") else at_home(path),
     ),
 ]
 Device = Annotated[str, setting("device")]
@@ -120,7 +132,7 @@ def about(
 def train(
     data: Annotated[
         str,
-        typer.Option(
+        path_option(
             help="wmt14, demo, a folder with train.en and train.de, a .tsv or .jsonl, or owner/name[:config] on the hub."
         ),
     ] = "wmt14",
@@ -135,9 +147,9 @@ def train(
         str | None, typer.Option(help=f"Complete recipe: {', '.join(PRESETS)}. [default: by the corpus]")
     ] = None,
     origin: Annotated[
-        Path | None, typer.Option("--from", help="Model directory to begin from: fine-tune it on other text.")
+        Path | None, path_option("--from", help="Model directory to begin from: fine-tune it on other text.")
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="TOML file with [model] and [training] settings.")] = None,
+    config: Annotated[Path | None, path_option(help="TOML file with [model] and [training] settings.")] = None,
     model: Model = Path("model"),
     steps: Annotated[int | None, setting("steps")] = None,
     tokens_per_update: Annotated[int | None, setting("tokens_per_update")] = None,
@@ -170,7 +182,7 @@ def train(
 
 @app.command()
 def translate(
-    file: Annotated[str, typer.Argument(help="Text, one sentence a line; - is stdin.")] = "-",
+    file: Annotated[str, path_argument(help="Text, one sentence a line; - is stdin.")] = "-",
     output: Output = None,
     model: Model = Path("model"),
     beam: Annotated[int, typer.Option(help="Live hypotheses a sentence; 1 is greedy search.")] = SearchOptions.beam,
@@ -217,10 +229,10 @@ def translate(
 @app.command()
 def score(
     hypotheses: Annotated[
-        list[str] | None, typer.Argument(metavar="[HYPOTHESIS]...", help="Translations to score; - is stdin.")
+        list[str] | None, path_argument(metavar="[HYPOTHESIS]...", help="Translations to score; - is stdin.")
     ] = None,
     reference: Annotated[
-        list[Path] | None, typer.Option("--reference", "-r", help="What they should be; several are allowed.")
+        list[Path] | None, path_option("--reference", "-r", help="What they should be; several are allowed.")
     ] = None,
     model: Model = Path("model"),
     metric: Annotated[
@@ -238,7 +250,7 @@ def score(
     examples: Annotated[int, typer.Option(metavar="N", help="Show the N worst and N best sentences.")] = 0,
     force_decode: Annotated[
         Path | None,
-        typer.Option(metavar="SOURCE", help="Instead, how likely the model finds HYPOTHESIS as its translation."),
+        path_option(metavar="SOURCE", help="Instead, how likely the model finds HYPOTHESIS as its translation."),
     ] = None,
     form: Form = "text",
     device: Device = "auto",
@@ -255,7 +267,7 @@ def score(
         if force_decode:
             lines = commands.force_decode(model, asked, force_decode, reference or [], options, device, reporter)
         elif asked:
-            lines = commands.score_files(asked, reference or [], options)
+            lines = commands.score_files(asked, reference or [], options, reporter)
         else:
             lines = commands.score_model(model, reference or [], options, device, reporter)
         for line in lines:

@@ -36,11 +36,12 @@ class _Part(BaseModel):
 
 
 class Data(_Part):
-    """The corpus: its name, and by split its lines and the SHA-256 of their text."""
+    """The corpus: its name, by split its lines and the SHA-256 of their text, and the source's Unicode form (see looks.py)."""
 
     name: Name
     lines: dict[str, Count]
     sha256: dict[str, Digest]
+    form: str = ""
 
 
 class VocabularyFile(_Part):

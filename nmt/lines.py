@@ -3,18 +3,24 @@
 A line ends at LF and nowhere else. One trailing CR and a leading byte order mark are stripped, a last line without LF
 counts, and the encoding is UTF-8 whatever the locale says. Python's own text files also break lines at CR, and
 `str.splitlines` at nine further characters; either would shift every later line of a parallel corpus.
+
+Text that is packed, or in UTF-16 or UTF-32, is known by its first bytes and read all the same, from a pipe too.
 """
 
+import bz2
+import codecs
 import gzip
 import hashlib
+import io
 import json
+import lzma
 import os
 import re
 import shutil
 import sys
 import unicodedata
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
@@ -23,6 +29,26 @@ from nmt.errors import UsageError
 
 BYTE_ORDER_MARK = "\ufeff"
 INVISIBLE = "\u200b" + BYTE_ORDER_MARK  # drawn as nothing, yet no white space to str.isspace
+
+# What text may be packed by, and what is no text, by the first bytes of each.
+PACKED: dict[bytes, Callable[[Any], Any]] = {
+    rb"\x1f\x8b": gzip.open,
+    rb"\xfd7zXZ\x00": lzma.open,
+    rb"BZh[1-9]1AY&SY": bz2.open,
+}
+NO_TEXT = {
+    rb"PK\x03\x04": "a ZIP archive, as .docx and .odt are; save what it holds as plain text",
+    rb"%PDF-": "a PDF; `pdftotext` takes the text out of it",
+    rb"\x28\xb5\x2f\xfd": "packed by zstd; unpack it with `zstd -d`",
+}
+MARKS = {  # the longer first, for UTF-16's is the beginning of UTF-32's
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+# Without a mark: the encoding, and a number that few of its characters reach.
+WIDE = {"utf-32-le": 0x110000, "utf-32-be": 0x110000, "utf-16-le": 0x2000, "utf-16-be": 0x2000}
 
 # C0 and C1 controls (tab, CR, NUL and U+0085 among them), DEL and the two Unicode separators become a space.
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -48,36 +74,75 @@ def needs_no_translation(line: str) -> bool:
 def decode_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
     """Lines of a binary stream that yields one LF-ended line at a time, as files and pipes do.
 
-    Raises UsageError with `name` and the line's number at the first invalid UTF-8.
+    A file or a pipe may be packed, or in UTF-16 or UTF-32. Raises UsageError with `name` for what cannot be read, and at the
+    first invalid UTF-8 with the line's number.
     """
-    for number, raw in enumerate(stream, 1):
-        try:
-            line = raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise UsageError(
-                f"{name}, line {number}: not UTF-8 (byte {error.start + 1} is 0x{raw[error.start]:02x}); "
-                "convert it first, for example with `iconv -f latin1 -t utf-8`"
-            ) from None
-        if number == 1:
-            line = line.removeprefix(BYTE_ORDER_MARK)
-        yield line.removesuffix("\n").removesuffix("\r")
-
-
-def open_binary(path: Path) -> IO[bytes]:
-    """The file's bytes, unpacked where the name ends in .gz. Raises UsageError if it cannot be opened."""
     try:
-        return cast(IO[bytes], gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from None
+        for number, raw in enumerate(_utf8(stream, name) if isinstance(stream, io.BufferedIOBase) else stream, 1):
+            try:
+                line = raw.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise UsageError(
+                    f"{name}, line {number}: not UTF-8 (byte {error.start + 1} is 0x{raw[error.start]:02x}); "
+                    "convert it first, for example with `iconv -f latin1 -t utf-8`"
+                ) from None
+            if number == 1:
+                line = line.removeprefix(BYTE_ORDER_MARK)
+            yield line.removesuffix("\n").removesuffix("\r")
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:  # a torn packed file, a failing disk
+        raise UsageError(f"{name}: {getattr(error, 'strerror', None) or error}") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{name}: begins as {error.encoding.upper()} does, but is damaged ({error.reason}); convert it to UTF-8 first"
+        ) from None
+
+
+def _utf8(stream: io.BufferedIOBase, name: str) -> Iterable[bytes]:
+    """The stream, unpacked and in UTF-8, by what its first bytes tell. Raises UsageError for what is no text."""
+    if not hasattr(stream, "peek"):
+        stream = io.BufferedReader(cast(io.RawIOBase, stream))
+    head: bytes = stream.peek(1)  # all that is there
+    for begin, what in NO_TEXT.items():
+        if re.match(begin, head):
+            raise UsageError(f"{name}: no plain text but {what}")
+    for begin, unpack in PACKED.items():
+        if re.match(begin, head):
+            return _utf8(unpack(stream), name)
+    if encoding := _wide(head):
+        return (line.encode() for line in io.TextIOWrapper(cast(IO[bytes], stream), encoding, newline="\n"))
+    return stream
+
+
+def _wide(head: bytes) -> str | None:
+    """The encoding of text in UTF-16 or UTF-32, by its byte order mark. Without one, by line feeds that have zero bytes beside
+    them, and letters that are small numbers when they are read as two or four bytes.
+    """
+    if marked := next((encoding for mark, encoding in MARKS.items() if head.startswith(mark)), None):
+        return marked
+    narrow = head.count(b"\n")
+    for encoding, beyond in WIDE.items() if 0 in head else ():
+        feed = "\n".encode(encoding)
+        units = [head[at : at + len(feed)] for at in range(0, len(head) - len(feed) + 1, len(feed))]
+        feeds = units.count(feed)
+        small = sum(0 < int.from_bytes(unit, "little" if feed[0] else "big") < beyond for unit in units)
+        if 2 * feeds > narrow or (2 * small > len(units) and (feeds or not narrow)):
+            return encoding
+    return None
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """Lines of a file, plain or .gz, read as they are asked for. Raises UsageError for what cannot be read."""
-    with open_binary(path) as stream:
-        try:
-            yield from decode_lines(stream, str(path))
-        except (OSError, EOFError, zlib.error) as error:  # a directory, a torn or false .gz, a failing disk
-            raise UsageError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    """Lines of a file, plain or packed, read as they are asked for. Raises UsageError for what cannot be read."""
+    try:
+        stream = path.open("rb")
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}") from None
+    with stream:
+        yield from decode_lines(stream, str(path))
+
+
+def bare_name(path: Path) -> str:
+    """The file's name without the endings that only tell how its text is kept: train.en of train.en.txt.gz."""
+    return re.sub(r"(?i)(\.txt)?(\.(gz|xz|bz2))?$", "", path.name)
 
 
 def encode_lines(lines: Iterable[str]) -> Iterator[bytes]:

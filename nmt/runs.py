@@ -65,7 +65,11 @@ def train(path: Path, request: Request, reporter: Reporter) -> None:
             directory.locked(request.restart) if ranks.first else nullcontext(),
         ):
             cache = Cache.find(path, reporter.say)
-            corpus = corpora.load(request.data, *request.languages(), cache) if ranks.on_machine == 0 else None
+            corpus = (
+                corpora.load(request.data, *request.languages(), cache, reporter.warn)
+                if ranks.on_machine == 0
+                else None
+            )
 
             def settle() -> Settings:
                 assert corpus is not None, "rank 0 is the first of its machine"

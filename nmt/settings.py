@@ -37,6 +37,7 @@ from nmt.description import LANGUAGE, Description, kind_of
 from nmt.errors import UsageError
 from nmt.formatting import counted
 from nmt.lines import sha256_of
+from nmt.looks import unlike
 from nmt.model_directory import BEFORE, WEIGHTS, ModelDirectory
 from nmt.reporting import Reporter
 from nmt.weights import save_weights
@@ -166,6 +167,8 @@ class Settler:
             if origin.directory.path.resolve() == self.directory.path.resolve():
                 raise UsageError(f"--from {request.origin}: a model cannot replace itself; name another with --model")
             origin.refuse_other(self.corpus, model, config)
+            if doubt := unlike(self.corpus.form, origin.told.data.form):
+                self.reporter.warn(f"--data {self.corpus.name}: {doubt}")
         identity = self._describe(model, config, origin)
         if self.directory.exists() and not request.restart:
             self._compare(identity)

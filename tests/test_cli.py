@@ -1,6 +1,7 @@
 """The command line: what it answers before any work is done, and how it ends."""
 
 import os
+import pwd
 import shlex
 import signal
 import subprocess
@@ -11,9 +12,11 @@ import pytest
 import typer.main
 from typer.core import TyperGroup, TyperOption
 
+import nmt
 from nmt import __version__
-from nmt.cli import app
+from nmt.cli import app, command_line
 from nmt.config import ModelConfig, TrainingConfig
+from nmt.errors import UsageError
 from tests.conftest import call, refusal
 
 HEAVY = ("torch", "datasets", "sacrebleu", "sentencepiece", "sentencex", "numpy", "ctranslate2", "sacremoses")
@@ -144,6 +147,70 @@ def test_a_mistake_gets_one_sentence(
     """A user's mistake exits with 2 and one sentence on stderr that names the option, file or folder at fault."""
     monkeypatch.chdir(tmp_path)
     assert named in refusal(call(*arguments, stdin=b"Hello.\n"))
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        ("train --data=~/none", "--data HOME/none"),
+        ("train --config=~/none", "--config HOME/none"),
+        ("train --from=~/none --data=demo", "HOME/none: no trained model"),
+        ("train --data=demo --model=~/file/none", "--model HOME/file/none"),
+        ("translate -m~/none", "HOME/none: no trained model"),
+        ("translate ~/none", "HOME/none: No such file"),
+        ("translate ~/file -m ~/file --output=~/file", "--output HOME/file: that is the input"),
+        ("score ~/none -r ~/file", "HOME/none: No such file"),
+        ("score ~/file --reference=~/file --reference=~/none", "HOME/none: No such file"),
+        ("score ~/file --force-decode=~/none", "HOME/none: No such file"),
+        ("describe --model=~/none", "HOME/none: no trained model"),
+        ("export --model=~/none", "HOME/none: no trained model"),
+        ("attention Hi. --model=~/none", "HOME/none: no trained model"),
+    ],
+)
+def test_a_tilde_is_the_home_folder(words: str, option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """N4: in every option and argument that is a path, also where a shell leaves it alone, as in --data=~/text."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    assert option.replace("HOME", str(tmp_path)) in refusal(call(*words.split()))
+    assert not (tmp_path / "~").exists()
+
+
+def test_a_tilde_is_the_home_folder_in_python_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """N4: as in every path."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(UsageError, match=f"^{tmp_path}/none: no trained model here"):
+        nmt.load("~/none")
+
+
+def test_a_tilde_without_a_home_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """N10: it is no folder of that name; a file whose name begins so is a file."""
+
+    def nobody(_uid: int) -> None:
+        raise KeyError
+
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    monkeypatch.chdir(tmp_path)
+    done = call("train", "--data", "demo", "--model=~/none")
+    assert (done.exit_code, "there is no home folder; set HOME" in done.stderr) == (2, True)
+    assert "~none: No such file" in refusal(call("translate", "~none"))
+
+
+def test_the_recorded_command_names_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """N4: a tilde is no exception."""
+    words = [
+        "nmt",
+        "train",
+        "--data=~/secret/text",
+        "-m~/secret/model",
+        "--config",
+        "/home/me/secret/a.toml",
+        "--steps",
+        "2",
+    ]
+    monkeypatch.setattr(sys, "argv", words)
+    assert command_line() == "nmt train --data=text -mmodel --config a.toml --steps 2"
 
 
 @pytest.mark.parametrize("name", ["train.en", "train.tsv"])

@@ -1,19 +1,22 @@
 """The rule of lines: what ends one, what is stripped, cleaned, blank or copied, and how faulty files are named."""
 
+import bz2
 import gzip
+import io
 import json
+import lzma
 import os
 import subprocess
 import sys
 import time
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from nmt.errors import UsageError
-from nmt.lines import clean, decode_lines, is_blank, json_line, needs_no_translation, read_lines, write_gz
+from nmt.lines import bare_name, clean, decode_lines, is_blank, json_line, needs_no_translation, read_lines, write_gz
 
 SEPARATORS = {
     "U+2028": "\u2028",
@@ -64,6 +67,68 @@ def test_ends_and_byte_order_mark(tmp_path: Path, raw: bytes, lines: list[str]) 
     assert list(read_lines(path)) == lines
 
 
+SCRIPTS = [
+    "Ja\n",
+    "Ich möchte „Öl“ – bitte.\r\nZwei\r\n",
+    "Привет, мир.\nЕщё\n",
+    "你好 世界。\n上海\n",
+    "नमस्ते दुनिया\n",
+    "สวัสดี ชาว\n",
+    "안녕 하세요\n",
+    "😀 no line feed",
+]
+WIDE = [f"utf-{width}{order}" for width in (16, 32) for order in ("", "-le", "-be")]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", *WIDE])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, lzma.compress, bz2.compress])
+def test_packed_and_wide_text_is_known_by_its_bytes(
+    tmp_path: Path, encoding: str, pack: Callable[[bytes], bytes]
+) -> None:
+    """N3: UTF-16 and UTF-32, with a byte order mark or without, and gzip, xz and bzip2, whatever the name, or from a pipe."""
+    for text in SCRIPTS:
+        lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+        raw = pack(text.encode(encoding))
+        (tmp_path / "TEXT.GZ").write_bytes(raw)
+        assert list(read_lines(tmp_path / "TEXT.GZ")) == list(decode_lines(io.BytesIO(raw), "pipe")) == lines
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        (b"PK\x03\x04\x14\0", "a ZIP archive"),
+        (b"%PDF-1.7\n", "pdftotext"),
+        (b"(\xb5/\xfd\x04\0", "`zstd -d`"),
+        ("a\n".encode("utf-16") + b"\0", "begins as UTF-16-LE does, but is damaged"),
+        (gzip.compress(b"a\n" * 99)[:20], "ended before the end"),
+        (lzma.compress(b"a\n" * 99)[:40], "ended before the end"),
+    ],
+    ids=["zip", "pdf", "zstd", "torn UTF-16", "torn gzip", "torn xz"],
+)
+def test_what_is_no_text_is_refused_with_the_way_out(raw: bytes, said: str) -> None:
+    """N3: each by its own name; nothing tells to convert it from Latin-1."""
+    with pytest.raises(UsageError, match=said) as error:
+        list(decode_lines(io.BytesIO(raw), "letter"))
+    assert str(error.value).startswith("letter: ")
+    assert "latin1" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["before\0after\nok\n", "a\0b\n", "a\0b\0c\n", "\0\0\n", "\0" * 99, "F\x1cG\n", "a\tb\n"]
+)
+def test_zero_bytes_and_control_characters_are_not_yet_utf16(text: str) -> None:
+    """N3: they are text in UTF-8, as ever, which `clean` makes spaces of."""
+    assert list(decode_lines(io.BytesIO(text.encode()), "text")) == text.removesuffix("\n").split("\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "bare"),
+    [("a.en", "a.en"), ("a.en.gz", "a.en"), ("a.en.txt", "a.en"), ("a.en.txt.XZ", "a.en"), ("a.tsv.GZ", "a.tsv")],
+)
+def test_a_bare_name_tells_nothing_of_storage(name: str, bare: str) -> None:
+    assert bare_name(Path("folder.txt") / name) == bare
+
+
 def test_lines_are_read_as_they_are_asked_for() -> None:
     """A line is handed on before the next one is read, which a slow pipe depends on."""
     read = 0
@@ -90,14 +155,13 @@ def test_invalid_utf8_is_named(tmp_path: Path, bad: bytes) -> None:
 
 
 def test_unreadable_files_are_named(tmp_path: Path) -> None:
-    """A missing file, a directory, a torn .gz and one that is none are errors naming the file, no other exception."""
+    """A missing file, a directory and a torn or damaged .gz are errors naming the file, no other exception."""
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder.gz").mkdir()
     packed = gzip.compress(os.urandom(10_000).hex().encode())
     (tmp_path / "torn.gz").write_bytes(packed[: len(packed) // 2])
     (tmp_path / "damaged.gz").write_bytes(packed[:2_000] + bytes(100) + packed[2_100:])
-    (tmp_path / "false.gz").write_bytes(b"plain text\n")
-    for name in ("missing", "missing.gz", "folder", "folder.gz", "torn.gz", "damaged.gz", "false.gz"):
+    for name in ("missing", "missing.gz", "folder", "folder.gz", "torn.gz", "damaged.gz"):
         with pytest.raises(UsageError) as error:
             list(read_lines(tmp_path / name))
         assert str(tmp_path / name) in str(error.value)

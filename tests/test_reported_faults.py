@@ -195,7 +195,10 @@ def test_half_a_download_is_never_used(nmt: Nmt, tmp_path: Path) -> None:
         offline = nmt(*words, cwd=tmp_path, **place, HF_ENDPOINT=NOWHERE)
         assert "my/pairs: read 600 pairs, kept 600, dropped 0\n" in told(nmt(*words, cwd=tmp_path, **there))
         server.shutdown()
-    assert re.search("my/pairs: the Hugging Face hub cannot be reached .* --data FOLDER", refused(offline, code=1))
+    assert re.search(
+        "my/pairs: no such folder here, and the Hugging Face hub cannot be reached, .* --data FOLDER",
+        refused(offline, code=1),
+    )
 
 
 # A model that learned 200 sentences, and lines that it never saw.

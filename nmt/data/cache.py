@@ -18,7 +18,7 @@ from typing import Any
 from nmt.errors import NmtError
 from nmt.lines import parse_json
 
-FORMAT = 1  # of all entries; another one makes every key another
+FORMAT = 2  # of all entries; another one makes every key another
 MANIFEST = "manifest.json"
 
 
@@ -58,9 +58,9 @@ class Cache:
         """The places of a run: $NMT_CACHE, else $XDG_CACHE_HOME/nmt or ~/.cache/nmt; the model directory after it."""
         home = os.environ.get("XDG_CACHE_HOME", "")
         if not os.path.isabs(home):  # unset, or to be ignored by the XDG rules
-            home = os.path.expanduser("~/.cache")
-        own = os.environ.get("NMT_CACHE") or (os.path.join(home, "nmt") if os.path.isabs(home) else "")
-        places = [Path(os.path.expanduser(own)).absolute()] if own else []
+            home = "~/.cache"
+        own = os.path.expanduser(os.environ.get("NMT_CACHE") or os.path.join(home, "nmt"))
+        places = [] if own.startswith("~") else [Path(own).absolute()]  # where there is no home folder
         return cls([*places, model_directory.absolute() / "prepared"], say)
 
     def get(self, name: str) -> Entry | None:

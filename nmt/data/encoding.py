@@ -3,6 +3,7 @@
 It imports neither torch nor the settings, for every process that works at it would pay for them.
 """
 
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,8 +17,8 @@ RATIO_FROM = 10  # pieces; in shorter pairs a large ratio of lengths is nothing 
 
 
 def normalise(line: str) -> str:
-    """A line as it is compared between training and held-out text: without case, every white space one space."""
-    return " ".join(line.casefold().split())
+    """A line as it is compared between training and held-out text: in NFC, without case, every white space one space."""
+    return unicodedata.normalize("NFC", " ".join(line.casefold().split()))
 
 
 @dataclass

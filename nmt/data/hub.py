@@ -18,10 +18,11 @@ PATIENCE = 5  # seconds to wait for the hub
 ROWS = 2_000  # read at a time; a row at a time would be many times slower
 
 
-def read_dataset(path: str, config: str, source: str, target: str) -> dict[str, Reader]:
+def read_dataset(path: str, config: str, source: str, target: str, before: str = "") -> dict[str, Reader]:
     """The readers of a data set's splits: `path` is a local folder in the hub's layout, or owner/name on the hub.
 
-    Raises UsageError for what is no data set or lacks the languages, NmtError where the hub cannot be reached.
+    Where there is none, the error begins with what was found `before`. Raises UsageError for what is no data set or lacks the
+    languages, and where no copy can be kept, NmtError where the hub cannot be reached.
     """
     local = Path(path).is_dir()
     reached = local or _hub_answers(path)
@@ -32,10 +33,21 @@ def read_dataset(path: str, config: str, source: str, target: str) -> dict[str, 
 
     label = f"{path}:{config}" if config else path
     unreached = NmtError(
-        f"--data {label}: the Hugging Face hub cannot be reached and the data set is not in its cache; "
+        f"--data {label}: {before}the Hugging Face hub cannot be reached, nor is the data set in its cache; "
         "connect to the network (or set HF_ENDPOINT to a mirror), or use --data demo, which is embedded, "
         "or --data FOLDER with your own train.en and train.de"
     )
+    kept = datasets.config
+    for place in map(str, [kept.HF_DATASETS_CACHE] if local else [kept.HF_DATASETS_CACHE, kept.HF_CACHE_HOME]):
+        try:
+            if place.startswith("~"):  # as of a user without a name, in a container
+                raise OSError(0, "there is no home folder")
+            os.makedirs(place, exist_ok=True)
+        except OSError as error:
+            raise UsageError(
+                f"--data {label}: no copy of the data set can be kept in {place} ({error.strerror}); set HOME or HF_HOME to a "
+                "folder that can be written"
+            ) from None
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
     try:
@@ -46,9 +58,14 @@ def read_dataset(path: str, config: str, source: str, target: str) -> dict[str, 
     except (datasets.exceptions.DatasetsError, FileNotFoundError, ValueError) as error:
         if not reached and isinstance(error, FileNotFoundError):  # also of what a download that was ended has left
             raise unreached from None
+        before = before if isinstance(error, FileNotFoundError) else ""
         said = " ".join(str(error).split("Example of usage")[0].split()) or type(error).__name__
         hint = f"; name one as --data {path}:CONFIG" if "Config name is missing" in said else ""
-        raise UsageError(f"--data {label}: no data set that can be read here: {said}{hint}") from None
+        raise UsageError(f"--data {label}: {before}no data set that can be read here: {said}{hint}") from None
+    except PermissionError as error:
+        raise UsageError(
+            f"--data {label}: {error.filename}: {error.strerror}; set HF_HOME to a folder that can be written"
+        ) from None
     except Exception as error:  # a transport's own errors, a full disk
         raise NmtError(f"--data {label}: the fetch failed ({error}); the same command tries again") from None
     readers = {}

@@ -1,5 +1,6 @@
 """How much of the held-out text stands in the training text too: counted and told, never dropped."""
 
+import os
 import threading
 from collections import Counter
 from collections.abc import Iterable
@@ -70,6 +71,8 @@ def newstest2012(source: str, target: str) -> list[Pair] | str:
         try:
             from pathlib import Path
 
+            if "SACREBLEU" not in os.environ:
+                Path.home()  # raises where there is none, of which sacrebleu would make a folder named ~
             from sacrebleu.utils import get_files
 
             sides = [list(read_lines(Path(path))) for path in get_files("wmt12", f"{source}-{target}")[:2]]

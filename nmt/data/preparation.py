@@ -138,7 +138,8 @@ def _fill(
 
 
 def describe(corpus: Corpus, prepared: Prepared) -> dict[str, Any]:
-    """What config.json says of the data beside names, counts and SHA-256: what each filter dropped, and the overlap."""
+    """What config.json says of the data beside names, counts and SHA-256: what each filter dropped, the
+    overlap, and the Unicode form of the source text."""
     report = prepared.report
     return {
         "read": report.read,
@@ -148,5 +149,6 @@ def describe(corpus: Corpus, prepared: Prepared) -> dict[str, Any]:
         },
         "control_characters": report.control_characters,
         "overlap": prepared.overlap,
+        "form": corpus.form,
         "notes": [*corpus.notes, *prepared.notes],
     }

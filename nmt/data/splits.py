@@ -11,7 +11,7 @@ from nmt.lines import sha256_of
 
 Pair = tuple[str, str]  # a source line and its translation
 
-NAMES = {"train": ("train",), "valid": ("valid", "validation", "dev"), "test": ("test",)}
+NAMES = {"train": ("train",), "valid": ("valid", "validation", "val", "dev"), "test": ("test",)}
 SPLIT_OF = {name: split for split, names in NAMES.items() for name in names}
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from nmt.errors import UsageError
 from nmt.formatting import check_format, counted
-from nmt.lines import decode_lines, read_lines, standard_input
+from nmt.lines import bare_name, decode_lines, read_lines, standard_input
+from nmt.looks import doubts
 from nmt.reporting import Reporter
 from nmt.scoring import display, paper
 from nmt.scoring.metrics import METRICS, Evaluation, Text, corpus_scores, create, sentence_scores
@@ -56,7 +57,9 @@ def score_options(
     return ScoreOptions(chosen, lowercase, confidence, form, sentences, examples)
 
 
-def score_files(hypotheses: Sequence[str], references: Sequence[Path], options: ScoreOptions) -> list[str]:
+def score_files(
+    hypotheses: Sequence[str], references: Sequence[Path], options: ScoreOptions, reporter: Reporter
+) -> list[str]:
     """Lines of output: the hypothesis files (`-` is stdin), each a system, against the reference files."""
     if not references:
         raise UsageError("name what to score against with -r REFERENCE")
@@ -70,7 +73,10 @@ def score_files(hypotheses: Sequence[str], references: Sequence[Path], options: 
     systems = [_read(name) for name in hypotheses]
     against = "against " + ", ".join(path.name for path in references)
     title = f"{systems[0][0]} {against}" if len(systems) == 1 else against
-    return _output(Evaluation(systems, named), title, language, options)
+    evaluation = Evaluation(systems, named)
+    for doubt in doubts(dict([*systems, *named]), "scores of it compare with none of raw text"):
+        reporter.warn(doubt)
+    return _output(evaluation, title, language, options)
 
 
 def score_model(
@@ -164,7 +170,7 @@ def _read(hypothesis: str) -> Text:
 
 def _language(references: Sequence[Path]) -> str:
     """The code that the reference files' names end in, before any .gz: what Moses' rules of abbreviations depend on."""
-    codes = {(path.with_suffix("") if path.suffix == ".gz" else path).suffix.removeprefix(".") for path in references}
+    codes = {bare_name(path).rpartition(".")[2] for path in references}
     [code, *others] = codes
     if others or not re.fullmatch("[a-z]{2}", code):
         raise UsageError(

@@ -6,13 +6,13 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import IO
 
 from nmt.errors import NmtError, UsageError
 from nmt.formatting import counted, duration
 from nmt.lines import read_lines, standard_input, standard_output
+from nmt.looks import form_of, unlike
 from nmt.reporting import Reporter
 from nmt.translation.arriving import arriving, own
 from nmt.translation.hypothesis import SearchOptions
@@ -49,7 +49,14 @@ def translate(
     parts = None
     if output is not None and to_file and not streamed:
         parts = Parts(output, path, (WINDOW_LINES, WINDOW_CHARACTERS, *job))  # other windows are other parts
-    work = partial(_work, load(), options, split, write)
+    translator, doubt = load(), None
+
+    def work(group: list[str], first: int, progress: Progress) -> Part:
+        nonlocal doubt
+        if not doubt and (doubt := unlike(form_of(group), translator.form)):
+            reporter.warn(f"{'standard input' if file == '-' else file}: {doubt}")
+        return _work(translator, options, split, write, group, first, progress)
+
     if parts is not None:
         flagged = _put_parts(parts, path, sizes, work, reporter)
     elif streamed:

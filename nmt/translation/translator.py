@@ -35,9 +35,19 @@ class Translator:
     """A vocabulary and an engine that searches over its ids, from one language into another."""
 
     def __init__(
-        self, engine: Engine, vocabulary: Vocabulary, source: str, target: str, batch_tokens: int = BATCH_TOKENS
+        self,
+        engine: Engine,
+        vocabulary: Vocabulary,
+        source: str,
+        target: str,
+        batch_tokens: int = BATCH_TOKENS,
+        form: str = "",
     ) -> None:
-        """Of the languages' codes, that of the source tells how sentences end, and both what stands between them."""
+        """Of the languages' codes, that of the source tells how sentences end, and both what stands between them.
+
+        `form` is the Unicode form of the text that the model was trained on, where it is known (see looks.py).
+        """
+        self.form = form
         self.engine, self.vocabulary, self.source, self.batch_tokens = engine, vocabulary, source, batch_tokens
         self.spaced = writes_spaces(source), writes_spaces(target)
 

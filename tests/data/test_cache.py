@@ -1,6 +1,7 @@
 """Entries of the cache: whole or not there, whatever happens while they are written, in the first place that serves."""
 
 import os
+import pwd
 import shutil
 import signal
 import subprocess
@@ -206,6 +207,20 @@ def test_the_places_of_a_run(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert Cache.find(tmp_path).places == [Path(first), tmp_path / "prepared"]
+
+
+def test_without_a_home_folder_the_model_directory_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """N10: and no folder that is called ~."""
+
+    def nobody(_uid: int) -> None:
+        raise KeyError
+
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    for own in ("", "~/cache"):
+        monkeypatch.setenv("NMT_CACHE", own)
+        assert Cache.find(tmp_path).places == [tmp_path / "prepared"]
 
 
 def test_a_key_is_of_all_its_parts() -> None:

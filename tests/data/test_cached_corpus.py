@@ -120,8 +120,8 @@ def test_a_file_that_changes_while_it_is_read_is_not_cached(
     """Text that still arrives, as from a download, is refused instead of being kept under a name that is not its own."""
     measure = corpora._measure
 
-    def slow(readers: Any) -> Any:
-        found = measure(readers)
+    def slow(*text: Any) -> Any:
+        found = measure(*text)
         for language in ("en", "de"):
             with (data / f"train.{language}").open("a") as file:
                 file.write("more\n")

@@ -1,13 +1,17 @@
 """Where pairs come from: folders of text, faults of their files, what is held out, and what a run makes of it."""
 
 import gzip
+import lzma
 import random
+import re
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from typer.testing import Result
 
+from nmt.data.cache import Cache
 from nmt.data.corpus import load
 from nmt.data.splits import Pair
 from nmt.lines import is_blank
@@ -34,7 +38,7 @@ def side(pairs: Sequence[Pair], number: int) -> bytes:
 # What is read.
 
 
-@pytest.mark.parametrize("valid", ["valid", "validation", "dev"])
+@pytest.mark.parametrize("valid", ["valid", "validation", "val", "dev"])
 def test_a_folder_of_text_is_three_splits(tmp_path: Path, valid: str) -> None:
     """Plain and packed files make the same pairs, and `valid` goes by three names."""
     files = {"train_en": side(PAIRS, 0), "train_de_gz": side(PAIRS, 1), "test_en_gz": b"t\n", "test_de": b"T\n"}
@@ -75,13 +79,15 @@ def test_language_codes_may_have_subtags(tmp_path: Path, code: str) -> None:
 
 
 def test_the_fingerprint_is_of_the_text(tmp_path: Path) -> None:
-    """Packing, CRLF and a byte order mark do not change a corpus; another character or line break does."""
+    """N3: packing, UTF-16, CRLF and a byte order mark do not change a corpus; another character or line break does."""
 
     def fingerprint(name: str, **files: bytes) -> str:
         return load(str(write(tmp_path / name, **files)), "en", "de").train.sha256
 
     plain = fingerprint("plain", train_en=b"a b\nc\n", train_de=b"A\nC\n")
     assert fingerprint("windows", train_en_gz=b"\xef\xbb\xbfa b\r\nc", train_de=b"A\r\nC\r\n") == plain
+    wide = {"train_en": "a b\nc\n".encode("utf-16"), "train_de_gz": "A\nC\n".encode("utf-16-le")}
+    assert fingerprint("wide", **wide) == plain
     assert fingerprint("changed", train_en=b"a b\nc\n", train_de=b"A\nc\n") != plain
     assert fingerprint("moved", train_en=b"a b\nc\n", train_de=b"A\nC \n") != plain
 
@@ -93,6 +99,107 @@ def test_separators_inside_lines_do_not_shift_the_pairs(tmp_path: Path) -> None:
     train = load(str(write(tmp_path, train_en=source.encode(), train_de=target.encode())), "en", "de").train
     assert train.count == 7
     assert list(train)[5:] == [("price\r list", "Preisliste"), ("last", "letzte")]
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [("train.en.txt", "train.de.txt.gz"), ("Books.de-en.en", "Books.de-en.de"), ("train.en-de.en.XZ", "train.de")],
+)
+def test_usual_layouts_are_read(tmp_path: Path, source: str, target: str) -> None:
+    """N6: .txt behind the language, OPUS's pair of files, and any packing, beside files of other kinds and languages."""
+    for name, number in ((source, 0), (target, 1)):
+        content = side(PAIRS, number)
+        packed = {".gz": gzip.compress(content), ".XZ": lzma.compress(content)}
+        (tmp_path / name).write_bytes(packed.get(Path(name).suffix, content))
+    for name in ("Books.de-en.ids", "Books.de-fr.de", "Books.de-fr.fr", "LICENSE", "README.md"):
+        (tmp_path / name).write_text("other\n")
+    assert list(load(str(tmp_path), "en", "de").train) == PAIRS
+
+
+def test_a_training_file_goes_before_corpora_of_other_names(tmp_path: Path) -> None:
+    """N6: OPUS's files beside one's own are no part of the text, which is told nowhere else."""
+    folder = write_corpus(tmp_path, train=PAIRS)
+    write(folder, **{"Books_de-en_en": b"x\n", "Books_de-en_de": b"X\n"})
+    assert list(load(str(folder), "en", "de").train) == PAIRS
+
+
+def test_corpora_of_other_names_are_not_chosen_between(tmp_path: Path) -> None:
+    """N6: two of them are refused with both names; in other languages, the languages are listed."""
+    folder = write(
+        tmp_path, **{f"{name}_de-en_{code}": b"x\n" for name in ("Books", "Tatoeba") for code in ("de", "en")}
+    )
+    assert re.search(r"Books\.de-en\.de and Tatoeba\.de-en\.de are the same side twice.*cat", complaint(folder))
+    assert complaint(folder, "en", "fr").endswith("no training text train.en for --source en; languages found: de-en")
+
+
+def test_files_that_look_meant_and_are_not_used_are_named(tmp_path: Path) -> None:
+    """N6: torchtext's Multi30k has val.en and test2016.en: the first is read, and the second told of with the right name."""
+    folder, said = write_corpus(tmp_path, train=PAIRS, val=PAIRS[:1], test2016=PAIRS[1:]), list[str]()
+    (folder / "test2016.fr").write_text("x\n")
+    corpus = load(str(folder), "en", "de", warn=said.append)
+    assert splits(corpus) == [PAIRS, PAIRS[:1], []]
+    assert said == [
+        f"{folder}: not used, for their names: test2016.de (call it test.de), test2016.en (call it test.en)"
+    ]
+
+
+def test_a_training_text_of_another_name_is_named(tmp_path: Path) -> None:
+    """N6: in the refusal of a folder that has nothing else."""
+    folder = write(tmp_path, **{"Train_en": b"x\n", "train_de": b"X\n"})
+    assert complaint(folder).endswith("languages found: de; not used, for their names: Train.en (call it train.en)")
+
+
+@pytest.mark.parametrize("name", ["demo", "wmt14"])
+def test_a_folder_that_is_passed_over_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, wmt14: Path
+) -> None:
+    """N5: `--data demo` is the embedded corpus also where a folder demo is, which is ./demo; without one, nothing is said."""
+    said: list[str] = []
+    monkeypatch.chdir(tmp_path)
+    assert load(name, "en", "de", warn=said.append).name == name
+    assert said == []
+    write_corpus(tmp_path / name, train=PAIRS)
+    assert load(name, "en", "de", warn=said.append).train.count > 3
+    assert said == [
+        f"--data {name}: the corpus of that name, and not the folder that is here; write ./{name} for the folder"
+    ]
+    assert list(load(f"./{name}", "en", "de", warn=said.append).train) == PAIRS
+
+
+# What looks wrong.
+
+
+def test_text_that_looks_wrong_is_told_of_each_time(tmp_path: Path, cache: Cache) -> None:
+    """N35: once for each language and kind, also where the corpus comes from the cache; and nothing of a plain one."""
+    pairs = [(f"I don &apos;t know {number} .", f"Ich weiß es nicht{number}.") for number in range(50)]
+    folder = str(write_corpus(tmp_path / "mine", train=pairs, valid=pairs[:5], test=[("One.", "Eins.")]))
+    for _ in range(2):
+        said: list[str] = []
+        load(folder, "en", "de", cache, said.append)
+        assert [sentence[: sentence.index(" (")] for sentence in said] == [
+            "--data mine: train.en, valid.en: seems tokenised",
+            "--data mine: train.en, valid.en: seems escaped",
+        ]
+    load("demo", "en", "de", None, said.append)
+    assert len(said) == 2
+
+
+def test_the_form_of_the_source_text_is_known(tmp_path: Path, cache: Cache) -> None:
+    """N14: NFC, NFD, or neither in plain ASCII; held-out text in another form than the training text is told of."""
+    composed = [("Öl für alle.", "Oil for all.")] * 5
+    decomposed = [(unicodedata.normalize("NFD", source), target) for source, target in composed]
+    for train, valid, form in (
+        (composed, composed, "NFC"),
+        (decomposed, decomposed, "NFD"),
+        (decomposed, composed, "NFD"),
+    ):
+        said: list[str] = []
+        folder = str(write_corpus(tmp_path / "mine", train=train, valid=valid))
+        corpus = load(folder, "en", "de", cache, said.append)
+        assert (corpus.form, load(folder, "de", "en", cache).form) == (form, "")
+        assert (
+            said == [] if train == valid else "train.en is in decomposed Unicode (NFD), valid.en is in compo" in said[0]
+        )
 
 
 # What is refused.

@@ -1,5 +1,9 @@
 """Data sets in the hub's layout: the real `datasets` library on local folders, and the hub out of reach."""
 
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -110,3 +114,43 @@ def test_out_of_reach_is_one_sentence(nmt: Nmt, tmp_path: Path) -> None:
     assert said.startswith("nmt: --data wmt/wmt14")
     assert said.count("\n") == 1
     assert [way for way in ("--data demo", "--data FOLDER", "train.en") if way not in said] == []
+
+
+def test_a_folder_that_is_not_there_is_told_of(nmt: Nmt, tmp_path: Path) -> None:
+    """N5: a slip in a folder's name looks like a name on the hub: both facts are told, the first before the hub is asked."""
+    env = dict.fromkeys(ELSEWHERE, "") | {"HF_ENDPOINT": NOWHERE, "HF_HOME": str(tmp_path / "home")}
+    asked, refused = nmt("train", "--data", "corpus/mine", cwd=tmp_path, **env).stderr.decode().splitlines()
+    assert asked == (
+        "warning: --data corpus/mine: no such folder here; asking the Hugging Face hub for a data set of that name"
+    )
+    assert refused.startswith(
+        "nmt: --data corpus/mine: no such folder here, and the Hugging Face hub cannot be reached"
+    )
+
+
+def test_without_a_home_folder_none_is_made(tmp_path: Path, datasets: Any) -> None:
+    """N10: a container's user without name and HOME gets one sentence that names HF_HOME, and no folder called ~."""
+    columns(datasets, tmp_path / "plain", en=["a"], de=["A"])
+    script = (
+        "import pwd\ndef nobody(uid): raise KeyError(uid)\npwd.getpwuid = nobody\nfrom nmt.__main__ import main\nmain()"
+    )
+    command = [sys.executable, "-P", "-c", script, "train", "--data", str(tmp_path / "plain"), "-m", "model"]
+    hidden = {"HOME", "HF_HOME", "XDG_CACHE_HOME", "NMT_CACHE", *ELSEWHERE}
+    environment = {name: value for name, value in os.environ.items() if name not in hidden}
+    (tmp_path / "here").mkdir()
+    done = subprocess.run(command, capture_output=True, cwd=tmp_path / "here", env=environment, check=False)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert re.fullmatch(
+        r"nmt: --data \S+/plain: no copy of the data set can be kept in \S+ \(there is no home folder\); "
+        r"set HOME or HF_HOME to a folder that can be written\n",
+        done.stderr.decode(),
+    )
+    assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_a_cache_that_cannot_be_made_is_named(tmp_path: Path, datasets: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """N10: as under HOME=/, which many containers set; not "the fetch failed; the same command tries again"."""
+    folder = columns(datasets, tmp_path / "plain", en=["a"], de=["A"])
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "file" / "datasets")
+    assert re.search(r"can be kept in \S+/file/datasets \(Not a directory\); set HOME or HF_HOME ", complaint(folder))

@@ -1,6 +1,7 @@
 """How much held-out text stands in the training text: counted by side, told in a sentence, and never the end of a run."""
 
 import json
+import pwd
 import signal
 from pathlib import Path
 from typing import Any
@@ -20,24 +21,27 @@ CONFIG = TrainingConfig()
 
 
 def test_overlap_is_counted_and_nothing_is_dropped(tmp_path: Path, cache: Cache, vocabulary: Vocabulary) -> None:
-    """Held-out lines in the training text are counted by side, case and white space aside, lines and pairs apart."""
+    """N14: held-out lines in the training text are counted by side, lines and pairs apart; case, white space and Unicode form
+    make no difference."""
     train = [
         ("Hello  World .", "x"),
         ("hello world .", "y"),
         ("a good day .", "GUTEN\u00a0Tag ."),
+        ("zu\u0308rich .", "Z\u00dcRICH"),
         ("", "guten tag ."),
         ("z", "Z"),
     ]
     valid = [("hello world .", "Hallo Welt ."), ("HELLO WORLD .", "Hallo ."), ("new", "neu"), ("", "")]
+    valid += [("Z\u00fcrich .", "ZU\u0308RICH")]
     test = [("good day .", "guten tag .")]
     corpus = load(str(write_corpus(tmp_path / "data", train=train, valid=valid, test=test)), "en", "de", cache)
     prepared = prepare_corpus(corpus, vocabulary, CONFIG, cache)
     assert prepared.overlap == {
-        "valid": {"lines": 4, "source": {"lines": 2, "pairs": 2}, "target": {"lines": 0, "pairs": 0}},
+        "valid": {"lines": 5, "source": {"lines": 3, "pairs": 3}, "target": {"lines": 1, "pairs": 1}},
         "test": {"lines": 1, "source": {"lines": 0, "pairs": 0}, "target": {"lines": 1, "pairs": 1}},
     }
-    assert len(prepared.pairs) == 4
-    assert prepared.notes[0].startswith("valid: of its 4 lines 2 sources and 0 targets stand in the training text too")
+    assert len(prepared.pairs) == 5
+    assert prepared.notes[0].startswith("valid: of its 5 lines 3 sources and 1 targets stand in the training text too")
     assert json.loads(json.dumps(describe(corpus, prepared)))["overlap"] == prepared.overlap
 
 
@@ -74,6 +78,20 @@ def test_without_newstest2012_it_is_said(
         prepared = prepare_corpus(corpus, vocabulary, CONFIG, cache)
         assert set(prepared.overlap) == {"valid", "test"}
         assert [note for note in prepared.notes if "newstest2012" in note and "<urlopen error>" in note]
+
+
+def test_without_a_home_folder_newstest2012_is_not_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """N10: sacrebleu would keep it in a folder called ~."""
+    import sacrebleu.utils
+
+    def nobody(_uid: int) -> None:
+        raise KeyError
+
+    for name in ("HOME", "SACREBLEU"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    monkeypatch.setattr(sacrebleu.utils, "get_files", lambda *_: pytest.fail("asked for the files"))
+    assert "home" in overlap.newstest2012("en", "de")
 
 
 @pytest.mark.parametrize("failure", [OSError("unreachable"), SystemExit(1), None])

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -73,9 +74,63 @@ def test_a_header_in_capitals_is_one_too(tmp_path: Path) -> None:
     assert read(write(tmp_path / "capitals.tsv", b"DE\tEN\nHaus\thouse\n")) == [("house", "Haus")]
 
 
-@pytest.mark.parametrize("line", ["Hi\tHallo", "no\tno", "en\tDie", "en de\tde", "EN\tFR"])
+@pytest.mark.parametrize(
+    "header",
+    [
+        "German\tEnglish",
+        '"de"\t"en"',
+        "'DE'\t'EN'",
+        "deu\teng",
+        "Deutsch\tEnglisch",
+        "text_de\ttext_en",
+        "Target\tSource",
+    ],
+)
+def test_a_header_in_words_is_one_too(tmp_path: Path, header: str) -> None:
+    """N37: names of languages, quoted codes, codes of three letters, and the words source and target, in any order."""
+    path = write(tmp_path / "words.tsv", f"{header}\nHaus\thouse\n".encode())
+    assert read(path) == [("house", "Haus")]
+
+
+def test_columns_beside_the_two_may_have_any_name(tmp_path: Path) -> None:
+    """N37: as tables from elsewhere have them."""
+    path = write(tmp_path / "many.tsv", b"id\tEnglish\tGerman\tlicence\n1\thouse\tHaus\tCC BY\n")
+    assert read(path) == [("house", "Haus")]
+
+
+@pytest.mark.parametrize(
+    ("header", "found"),
+    [
+        ("original\ttranslation", "none"),
+        ("sentence1\tsentence2", "none"),
+        ("EN\tFR", "en, fr"),
+        ("French\ten", "fr, en"),
+    ],
+)
+def test_a_header_that_is_not_understood_is_refused(tmp_path: Path, header: str, found: str) -> None:
+    """N37: it is no pair, and the order of the columns is not known; what to write is said."""
+    message = complaint(write(tmp_path / "mine.tsv", f"{header}\nHaus\thouse\n".encode()))
+    assert re.search(
+        rf"line 1: no column '(en|de)'; languages found: {found} .* put a line of two codes above it", message
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("Hi\tHallo", "no\tno", "en\tDie", "en de\tde", "Go.\tGeh.", "It\tEs", "No\tSi", "He\tEr"),
+        *(
+            "German\tDeutsch",
+            "French\tFranzösisch",
+            "Text\ttext",
+            "Input\tEingabe",
+            "Text 1\tText 1",
+            "English text\tDas",
+        ),
+    ],
+)
 def test_text_is_no_header(tmp_path: Path, line: str) -> None:
-    """A first line that is not exactly codes of different languages is the first pair."""
+    """N37: a first line that does not call both columns by what a header is made of is the first pair."""
     path = write(tmp_path / "mine.tsv", f"{line}\nx\ty\n".encode())
     assert read(path) == [tuple(line.split("\t")), ("x", "y")]
 
@@ -90,7 +145,7 @@ def test_the_same_text_is_the_same_corpus(tmp_path: Path) -> None:
     assert len({load(str(path), "en", "de").train.sha256 for path in paths}) == 1
 
 
-@pytest.mark.parametrize("valid", ["valid", "validation", "dev"])
+@pytest.mark.parametrize("valid", ["valid", "validation", "val", "dev"])
 def test_a_folder_may_hold_tables(tmp_path: Path, valid: str) -> None:
     """Splits go by their names in every format, and each split may have its own."""
     write(tmp_path / "train.tsv.gz", tsv([("a", "A")]))

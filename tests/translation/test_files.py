@@ -57,6 +57,23 @@ def test_several_windows_are_one_text(tmp_path: Path) -> None:
     assert call("translate", stdin=text.encode()).stdout == text
 
 
+@pytest.mark.parametrize("form", ["NFC", "NFD", ""])
+def test_text_in_another_form_than_the_models_is_told_of_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, echo: Echo, vocabulary: Vocabulary, form: str
+) -> None:
+    """N14: with the way out, from a file of several windows and from a pipe, and not a character is changed."""
+    monkeypatch.setattr(loading, "load_translator", lambda *_: Translator(echo, vocabulary, "en", "de", form=form))
+    (tmp_path / "text").write_text(text := "Zu\u0308rich lies by a lake.\n" * (2 * WINDOW_LINES))
+    for done, name in (
+        (call("translate", tmp_path / "text"), tmp_path / "text"),
+        (call("translate", stdin=text.encode()), ""),
+    ):
+        told = f"warning: {name or 'standard input'}: text in decomposed Unicode (NFD), where the model was trained on "
+        assert done.stdout == text
+        assert (done.stderr.count("\n"), done.stderr.startswith(told)) == ((1, True) if form == "NFC" else (0, False))
+        assert form != "NFC" or done.stderr.endswith("`uconv -x nfc`\n")
+
+
 def test_a_paragraph_comes_back_whole(echo: Echo, tmp_path: Path) -> None:
     """Abbreviations, numbers and quotations are no ends, and nothing of the line is lost; with --no-split it has none."""
     text = (

@@ -4,12 +4,14 @@ Lines are translated in windows that bound the memory. Within a window all sente
 hold little padding, and put back afterwards.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
+from numbers import Integral, Real
 from typing import TypeVar
 
 from nmt.data.vocabulary import Vocabulary
-from nmt.errors import UsageError
+from nmt.errors import NmtError, UsageError, check_kind
 from nmt.lines import clean, is_blank, needs_no_translation
 from nmt.translation.hypothesis import Engine, SearchOptions
 from nmt.translation.joining import Gap, Line, Segment, Translation, join
@@ -40,19 +42,29 @@ class Translator:
         """Of the languages' codes, that of the source tells how sentences end, and both what stands between them."""
         self.engine, self.vocabulary, self.source, self.batch_tokens = engine, vocabulary, source, batch_tokens
         self.spaced = writes_spaces(source), writes_spaces(target)
+        self.process = os.getpid()
 
     def translate(
         self,
-        lines: Sequence[str],
+        lines: Iterable[str],
         beam: int = SearchOptions.beam,
         length_penalty: float = SearchOptions.length_penalty,
         split: bool = True,
     ) -> list[str]:
         """The best translation of each line. Blank lines stay blank, lines without a letter are copied.
 
-        A line of several sentences is translated sentence by sentence, unless `split` is false.
+        A line of several sentences is translated sentence by sentence, unless `split` is false. Raises TypeError for an
+        argument of another kind, UsageError for a number that is out of range, and NmtError as `translate_lines` does.
         """
-        options = search_options(beam, length_penalty)
+        check_kind("beam", beam, Integral, "an int")
+        check_kind("length_penalty", length_penalty, Real, "a number")
+        check_kind("split", split, bool, "True or False")
+        options = search_options(int(beam), float(length_penalty))
+        if isinstance(lines, str | bytes) or not isinstance(lines, Iterable):
+            raise TypeError(f"lines must be a list of str, one a line, not {type(lines).__name__}")
+        lines = list(lines)
+        for number, line in enumerate(lines):
+            check_kind(f"lines[{number}]", line, str, "a str")
         groups = (self.translate_lines(window, options, split) for window in windows(lines))
         return [found[0].text for group in groups for found in group]
 
@@ -61,8 +73,14 @@ class Translator:
     ) -> list[list[Translation]]:
         """The n-best translations of each line, the best first; one only of a line in which nothing is translated.
 
-        All lines are searched together: `windows` bound the memory.
+        All lines are searched together: `windows` bound the memory. Raises NmtError in a fork of the process that loaded the
+        model: the engine's threads are not in it, and would be waited for without end.
         """
+        if os.getpid() != self.process:
+            raise NmtError(
+                "the model was loaded before this process was forked, which leaves its threads behind; load it in each "
+                "process, after the fork"
+            )
         lines = [self._read(text, split) for text in texts]
         waiting = [piece for line in lines for piece in line if isinstance(piece, Segment)]
         waiting.sort(key=lambda segment: len(segment.ids), reverse=True)  # the longest first: memory fails early

@@ -49,7 +49,8 @@ def translate(
     parts = None
     if output is not None and to_file and not streamed:
         parts = Parts(output, path, (WINDOW_LINES, WINDOW_CHARACTERS, *job))  # other windows are other parts
-    work = partial(_work, load(), options, split, write)
+    translator = load()
+    work = partial(_work, translator, options, split, write)
     if parts is not None:
         flagged = _put_parts(parts, path, sizes, work, reporter)
     elif streamed:
@@ -61,6 +62,10 @@ def translate(
     else:
         with _open_output(output) as out, _speed(reporter, sum(sizes), not out.isatty()) as progress:
             flagged = _put(out, _each(windows(read_lines(path)), work, progress), sum(sizes), file)
+    if translator.by_other_rules:
+        reporter.say(
+            f"sentences of {translator.source} were told apart by the rules of another language; --no-split keeps lines whole"
+        )
     for flag, told in FLAGS.items():
         if flag in flagged:
             reporter.warn(f"{told}: {_line_numbers(flagged[flag])}")

@@ -15,7 +15,7 @@ from nmt.errors import NmtError, UsageError, check_kind
 from nmt.lines import clean, is_blank, needs_no_translation
 from nmt.translation.hypothesis import Engine, SearchOptions
 from nmt.translation.joining import Gap, Line, Segment, Translation, join
-from nmt.translation.splitting import cut, sentences, trimmed
+from nmt.translation.splitting import cut, has_rules, sentences, trimmed
 from nmt.writing import writes_spaces
 
 LONGEST = 512  # pieces; a longer source is translated in parts
@@ -37,12 +37,22 @@ class Translator:
     """A vocabulary and an engine that searches over its ids, from one language into another."""
 
     def __init__(
-        self, engine: Engine, vocabulary: Vocabulary, source: str, target: str, batch_tokens: int = BATCH_TOKENS
+        self,
+        engine: Engine,
+        vocabulary: Vocabulary,
+        source: str,
+        target: str,
+        batch_tokens: int = BATCH_TOKENS,
+        copies: bool = True,
     ) -> None:
-        """Of the languages' codes, that of the source tells how sentences end, and both what stands between them."""
+        """Of the languages' codes, that of the source tells how sentences end, and both what stands between them.
+
+        `copies` is whether the model was trained to copy what holds no letter, as config.json tells.
+        """
         self.engine, self.vocabulary, self.source, self.batch_tokens = engine, vocabulary, source, batch_tokens
-        self.spaced = writes_spaces(source), writes_spaces(target)
+        self.spaced, self.copies = (writes_spaces(source), writes_spaces(target)), copies
         self.process = os.getpid()
+        self.by_other_rules = False  # whether a line was cut into sentences by the rules of another language
 
     def translate(
         self,
@@ -51,7 +61,7 @@ class Translator:
         length_penalty: float = SearchOptions.length_penalty,
         split: bool = True,
     ) -> list[str]:
-        """The best translation of each line. Blank lines stay blank, lines without a letter are copied.
+        """The best translation of each line. Blank lines stay blank, lines without a letter are copied (see `copies`).
 
         A line of several sentences is translated sentence by sentence, unless `split` is false. Raises TypeError for an
         argument of another kind, UsageError for a number that is out of range, and NmtError as `translate_lines` does.
@@ -91,7 +101,7 @@ class Translator:
             for segment, hypotheses in zip(batch, found, strict=True):
                 segment.hypotheses = hypotheses
             progress(len(batch), len(texts) * sum(len(segment.ids) for segment in batch) / total)
-        return [join(line, self.vocabulary, options.n_best, options.details) for line in lines]
+        return [join(line, self.vocabulary, options.n_best, options.details, self.copies) for line in lines]
 
     def _read(self, text: str, split: bool) -> Line:
         """White space is kept, and not shown to the model, around a line and between its sentences (but see `_between`)."""
@@ -99,6 +109,7 @@ class Translator:
         if is_blank(text):
             return [""]
         taken = [trimmed(sentence) for sentence in (sentences(text, self.source) if split else [text])]
+        self.by_other_rules |= len(taken) > 1 and not has_rules(self.source)
         line: Line = [taken[0][0], *self._segments(taken[0][1])]
         for (_, _, after), (before, core, _) in pairwise(taken):
             line += [self._between(after + before), *self._segments(core)]
@@ -112,7 +123,7 @@ class Translator:
         return Gap(gap, "" if gap == " " and not to_spaced else gap)
 
     def _segments(self, sentence: str) -> Line:
-        if needs_no_translation(sentence):
+        if needs_no_translation(sentence, self.copies):
             return [sentence]
         parts = list(cut(self.vocabulary, self.vocabulary.encode(sentence), LONGEST))
         line: Line = []

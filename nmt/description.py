@@ -36,11 +36,12 @@ class _Part(BaseModel):
 
 
 class Data(_Part):
-    """The corpus: its name, and by split its lines and the SHA-256 of their text."""
+    """The corpus: its name, by split its lines and the SHA-256 of their text, and whether lines without a letter are copied."""
 
     name: Name
     lines: dict[str, Count]
     sha256: dict[str, Digest]
+    copies_letterless: bool = True
 
 
 class VocabularyFile(_Part):

@@ -18,7 +18,7 @@ from typing import Any
 from nmt.errors import NmtError
 from nmt.lines import parse_json
 
-FORMAT = 1  # of all entries; another one makes every key another
+FORMAT = 2  # of all entries; another one makes every key another
 MANIFEST = "manifest.json"
 
 

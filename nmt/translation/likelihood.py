@@ -14,26 +14,28 @@ GROUP = 1_000  # pairs that are sorted by length together
 Pair = tuple[str, str]  # a source and its translation
 
 
-def force_decode(engine: TorchEngine, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> Iterator[Translation]:
+def force_decode(
+    engine: TorchEngine, vocabulary: Vocabulary, pairs: Sequence[Pair], copies: bool = True
+) -> Iterator[Translation]:
     """The translation of each pair as `nmt translate --no-split --details` would have told it, with its score.
 
     A line is taken as one sentence, however many it holds, and as long as it is. The pieces are those into which the
     vocabulary cuts the text, which need not be the ones that a search put it together from. What was rightly copied, as
-    lines without a letter are, has zeros, as it has in `nmt translate`.
+    lines without a letter are where the model `copies` them, has zeros, as it has in `nmt translate`.
     """
     for start in range(0, len(pairs), GROUP):
-        yield from _force_group(engine, vocabulary, pairs[start : start + GROUP])
+        yield from _force_group(engine, vocabulary, pairs[start : start + GROUP], copies)
 
 
-def _force_group(engine: TorchEngine, vocabulary: Vocabulary, group: Sequence[Pair]) -> list[Translation]:
+def _force_group(engine: TorchEngine, vocabulary: Vocabulary, group: Sequence[Pair], copies: bool) -> list[Translation]:
     cut = [tuple(map(_cut, pair)) for pair in group]
     ids = [(vocabulary.encode(source), vocabulary.encode(target)) for (_, source, _), (_, target, _) in cut]
-    copied = [needs_no_translation(source) and source == target for (_, source, _), (_, target, _) in cut]
+    copied = [source == target and needs_no_translation(source, copies) for (_, source, _), (_, target, _) in cut]
     forced = _force(engine, [pair for pair, copy in zip(ids, copied, strict=True) if not copy])
     translations = []
     for (_, (before, text, after)), (source_ids, target_ids), copy in zip(cut, ids, copied, strict=True):
         core: str | Segment = text if copy else Segment(source_ids, False, [_hypothesis(target_ids, next(forced))])
-        translations += join([before, core, after], vocabulary, 1, details=True)
+        translations += join([before, core, after], vocabulary, 1, details=True, keeps_numbers=copies)
     return translations
 
 

@@ -27,7 +27,7 @@ def load_translator(
     if batch_tokens is not None and batch_tokens < 1:
         raise UsageError(f"--batch-tokens {batch_tokens}: must be at least 1")
     directory = ModelDirectory.containing(path)
-    languages = directory.describe().languages  # first, for it tells best what is wrong
+    told = directory.describe()  # first, for it tells best what is wrong
     vocabulary = directory.read_vocabulary()
     if engine == "torch":
         searching: Engine = load_torch_engine(path, device, precision)
@@ -37,7 +37,8 @@ def load_translator(
         searching = ctranslate2_engine.load(path, vocabulary, device, precision)
     else:
         raise UsageError(f"--engine {engine}: must be torch or ctranslate2")
-    return Translator(searching, vocabulary, *languages, batch_tokens or BATCH_TOKENS)
+    copies = told.data.copies_letterless
+    return Translator(searching, vocabulary, *told.languages, batch_tokens or BATCH_TOKENS, copies=copies)
 
 
 def load_torch_engine(path: Path, device: str, precision: str) -> "TorchEngine":

@@ -10,22 +10,23 @@ from itertools import accumulate, pairwise
 from nmt.data.vocabulary import Vocabulary
 from nmt.writing import two_letters
 
-# Languages whose abbreviations sentencex 1.0.32 knows. All others it reads by the rules of a related one or of English, which for
-# Chinese is as good.
+# Languages whose abbreviations sentencex 1.0.32 knows. Others it reads by the rules of a related language or of English; for
+# Chinese, which has no abbreviations of this kind, these do.
 RULES = set("am ar bg bn ca da de el en es fi fr gu hi hy it ja kk kn ml mr my nl pa pl pt ru sk ta te uk zh".split())  # noqa: SIM905
 
-# Languages that write an ordinal as a number and a full stop, which sentencex takes for the end of a sentence (in Danish,
-# Finnish, German and Slovak only before a capital letter, or one that is not ASCII).
+# Languages that write an ordinal as a number and a full stop, which sentencex takes for the end of a sentence: always, or (in
+# Danish, Finnish, German and Slovak) before a capital letter and before a small one that is not ASCII.
 ORDINALS = set("bs cs da de et eu fi fo gsw hr hsb hu is lb lv nb nds nn no pl sk sl sr tr".split())  # noqa: SIM905
-_NUMBER = re.compile(r"(?:^|[^\w.,:;=$])(\d+)\.\s*$")
-_WORD = re.compile(r"\w+")
-# Of them, those that capitalise nouns: here what follows is a noun, unless it is a word that is capitalised to begin a sentence.
-_NOUNS = {"de", "gsw", "lb", "nds"}
-_BEGINNINGS = set(
-    "aber alle als am an auch auf bei da dabei daher damit danach dann das dem den der des die dies diese diesem diesen dieser "  # noqa: SIM905
-    "dieses doch dort du durch ein eine einem einen einer er es falls für ich ihr im in man mit nach nur oder seit sie siehe so um "
-    "und von wenn wie wir wird wo zu zum zur".split()
+# Of them, those that capitalise nouns. There a capital letter behind an ordinal is usual, but not that of one of these words:
+# they have it only where a sentence begins.
+NOUNS_CAPITALISED = {"de", "gsw", "lb", "nds"}
+BEGINNINGS = set(
+    """aber alle als am an auch auf bei da dabei daher damit danach dann das dem den der des die dies diese diesem diesen
+    dieser dieses doch dort du durch ein eine einem einen einer er es falls für ich ihr im in man mit nach nur oder seit sie
+    siehe so um und von wenn wie wir wird wo zu zum zur""".split()  # noqa: SIM905
 )
+_NUMBER = re.compile(r"(?:^|[^\w.,:;=$])(\d+)\.\s*$")  # a whole one at the end
+_WORD = re.compile(r"\w+")
 
 
 def has_rules(language: str) -> bool:
@@ -54,7 +55,11 @@ def sentences(line: str, language: str) -> list[str]:
     ends = accumulate(map(len, found))
     if code in ORDINALS:
         following = [*found[1:], ""]
-        ends = (end for end, *cut in zip(ends, found, following, strict=True) if not _is_ordinal(*cut, code in _NOUNS))
+        ends = (
+            end
+            for end, *cut in zip(ends, found, following, strict=True)
+            if not _is_ordinal(*cut, code in NOUNS_CAPITALISED)
+        )
     return [line[start:end] for start, end in pairwise([0, *ends])]
 
 
@@ -67,7 +72,7 @@ def _is_ordinal(before: str, after: str, nouns: bool) -> bool:
     if not number or not word:
         return False
     if word[0][0].isupper():
-        return nouns and len(number[1]) <= 3 and word[0].lower() not in _BEGINNINGS
+        return nouns and len(number[1]) <= 3 and word[0].lower() not in BEGINNINGS
     return True
 
 

@@ -3,19 +3,27 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from nmt.translation.translator import Translator
 
 __version__ = "0.1.0"
 
 
-def load(model: str = "model", device: str = "auto", engine: str = "torch") -> "Translator":
+def load(model: "str | PathLike[str]" = "model", device: str = "auto", engine: str = "torch") -> "Translator":
     """The translator of a model directory or checkpoint folder: `nmt.load("model").translate(["Hello."], beam=4)`.
 
-    `engine` is torch, or ctranslate2 for what `nmt export` has written. Raises UsageError where the folder is no model, or is
-    incomplete.
+    `engine` is torch, or ctranslate2 for what `nmt export` has written. What it returns serves the process that called it,
+    and no fork of that. Raises UsageError where the folder is no model, or is incomplete, and TypeError for an argument of
+    another kind.
     """
+    from os import PathLike
     from pathlib import Path
 
+    from nmt.errors import check_kind
     from nmt.translation.loading import load_translator  # here, so that `import nmt` does not import torch
 
+    check_kind("model", model, (str, PathLike), "a path")
+    check_kind("device", device, str, "a str")
+    check_kind("engine", engine, str, "a str")
     return load_translator(Path(model).expanduser(), device, engine=engine)

@@ -36,12 +36,15 @@ class _Part(BaseModel):
 
 
 class Data(_Part):
-    """The corpus: its name, by split its lines and the SHA-256 of their text, and the source's Unicode form (see looks.py)."""
+    """The corpus: its name, by split its lines and the SHA-256 of their text, the source's Unicode form (see looks.py), and
+    whether lines without a letter are copied.
+    """
 
     name: Name
     lines: dict[str, Count]
     sha256: dict[str, Digest]
     form: str = ""
+    copies_letterless: bool = True
 
 
 class VocabularyFile(_Part):

@@ -5,6 +5,7 @@ that ran out.
 """
 
 import re
+from typing import Any
 
 # By name and text, so that torch need not be imported: PyTorch's for a GPU, for a CPU, and what the CUDA libraries say.
 OUT_OF_MEMORY = re.compile("OutOfMemoryError|MemoryError|DefaultCPUAllocator|out of memory|_ALLOC_FAILED")
@@ -31,3 +32,9 @@ def is_out_of_memory(error: BaseException) -> bool:
 def first_line(error: BaseException) -> str:
     """What an error says, without the pages of advice that PyTorch adds."""
     return str(error).partition("\n")[0] or type(error).__name__
+
+
+def check_kind(name: str, value: object, kind: Any, wanted: str) -> None:
+    """Raises TypeError where what a program gave under this name is of another kind than `wanted`; True is no number."""
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise TypeError(f"{name} must be {wanted}, not {type(value).__name__}")

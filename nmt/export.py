@@ -45,7 +45,7 @@ def export(path: Path, quantization: str | None, reporter: Reporter) -> None:
         raise UsageError(f"--quantization {quantization}: must be int8; without the option weights stay fp32")
     directory = model_directory(path)
     heldout = directory.read_heldout("valid") or directory.read_heldout("test")
-    vocabulary, languages = directory.read_vocabulary(), directory.describe().languages
+    vocabulary, told = directory.read_vocabulary(), directory.describe()
     # Both before the weights are read: should training replace them, the export seems too old.
     made_from = {"stamp": stamp(directory), "weights": directory.weights_sha256()}
     made_from |= {"vocabulary": vocabulary.sha256, "precision": quantization or "fp32"}
@@ -60,7 +60,8 @@ def export(path: Path, quantization: str | None, reporter: Reporter) -> None:
             equal = check(engine, exported, sources, precision)
             reporter.say(f"checked: {equal} of {len(sources)} have the same greedy translation in {precision}")
         if quantization and heldout:
-            ours, theirs = (Translator(each, vocabulary, *languages) for each in (engine, exported))
+            copies = told.data.copies_letterless
+            ours, theirs = (Translator(each, vocabulary, *told.languages, copies=copies) for each in (engine, exported))
             reporter.say(f"before, fp32 in PyTorch: {_bleu(ours, heldout)}")
             reporter.say(f"after, {quantization} in CTranslate2: {_bleu(theirs, heldout)}")
         elif quantization:

@@ -52,6 +52,7 @@ WIDE = {"utf-32-le": 0x110000, "utf-32-be": 0x110000, "utf-16-le": 0x2000, "utf-
 
 # C0 and C1 controls (tab, CR, NUL and U+0085 among them), DEL and the two Unicode separators become a space.
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_MARKUP = re.compile(r"<[/!?]?[A-Za-z-][^<>]*>|&#?\w+;")  # tags of HTML and XML, and entities
 # Those of them that JSON does not escape by itself, and halves of surrogate pairs, which file names may hold.
 _UNESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
@@ -66,9 +67,13 @@ def is_blank(line: str) -> bool:
     return all(character.isspace() or character in INVISIBLE or _CONTROLS.match(character) for character in line)
 
 
-def needs_no_translation(line: str) -> bool:
-    """Whether the line holds no letter (digits, punctuation and signs alone), so that it is its own translation."""
-    return not any(unicodedata.category(character).startswith("L") for character in line)
+def needs_no_translation(line: str, copies: bool = True) -> bool:
+    """Whether the line is its own translation: it holds no letter (digits, punctuation and signs alone) but in its tags.
+
+    Where a model `copies` no such lines, for its training text translates them, only blank ones and tags are.
+    """
+    text = _MARKUP.sub("", line)
+    return not any(unicodedata.category(character)[0] == "L" for character in text) and (copies or is_blank(text))
 
 
 def decode_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:

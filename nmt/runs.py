@@ -176,7 +176,8 @@ class _Run:
         """Of held-out lines, if any of them has text on both sides."""
         if text is None or all(is_blank(source) or is_blank(target) for source, target in zip(*text, strict=True)):
             return None
-        return Validator(name, *text, self.settings.languages, self.vocabulary, self.config, self.config.precision)
+        settings, config = self.settings, self.config
+        return Validator(name, *text, settings.languages, self.vocabulary, config, config.precision, settings.copies)
 
     def _take_up(self, trainer: Trainer) -> None:
         """Bring the trainer, on every rank, to where rank 0's newest checkpoint stands, or to one beginning for all."""

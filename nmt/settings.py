@@ -30,6 +30,7 @@ from nmt.config import (
     settle,
 )
 from nmt.data.cache import Cache
+from nmt.data.cleaning import copies_letterless
 from nmt.data.corpus import Corpus
 from nmt.data.preparation import describe, learn_vocabulary, prepare_corpus
 from nmt.data.vocabulary import SAMPLE, Vocabulary
@@ -78,6 +79,7 @@ class Settings:
     model: ModelConfig
     training: TrainingConfig
     data: dict[str, Any]  # what the text is, as config.json has it
+    copies: bool  # whether lines without a letter are copied
     languages: tuple[str, str]  # source and target
     vocabulary: bytes
     valid: Text | None
@@ -182,6 +184,12 @@ class Settler:
                     f"--data {self.corpus.name}: no training pair is left after cleaning: {prepared.report}"
                 )
             identity["data"] |= describe(self.corpus, prepared)
+            copies = copies_letterless(self.corpus.facts)
+            if copies is None:
+                copies = origin.told.data.copies_letterless if origin else True
+            if not copies:
+                self.reporter.say("lines without a letter: to be translated, as in the training text, and not copied")
+            identity["data"]["copies_letterless"] = copies
             _clear(self.directory)  # of the old run, or of one that was stopped before it had begun
             if origin:
                 self._borrow(origin, weights, before, kind_of(self.languages, model, vocabulary.sha256))
@@ -191,6 +199,7 @@ class Settler:
             model,
             config,
             identity["data"],
+            self.directory.describe().data.copies_letterless,
             self.languages,
             self.directory.read_vocabulary().model,
             self.directory.read_heldout("valid"),

@@ -65,14 +65,15 @@ class Validator:
         vocabulary: Vocabulary,
         config: TrainingConfig,
         precision: str,
+        copies: bool = True,
     ) -> None:
         """From raw lines that line up, at least one of them with text on both sides; the name is for people.
 
-        `languages` are the codes of source and target.
+        `languages` are the codes of source and target, `copies` is as the translator has it.
         """
         self.name, self.languages = name, languages
         self.source, self.reference, self.vocabulary = source, reference, vocabulary
-        self.config, self.precision = config, precision
+        self.config, self.precision, self.copies = config, precision, copies
         self.sampled = sample(source, reference)
         pairs = [pair for pair in zip(source, reference, strict=True) if not any(map(is_blank, pair))]
         keeping_all = Encoder(vocabulary, 2**31, math.inf)
@@ -127,7 +128,7 @@ class Validator:
         engine.pack()
         with _eagerly(model):
             losses = evaluate(model, self.plan, pairs, tokens, self.config.label_smoothing, self.precision)
-            translator = Translator(engine, self.vocabulary, *self.languages)
+            translator = Translator(engine, self.vocabulary, *self.languages, copies=self.copies)
             return *losses, translator.translate(self.source[ranks.rank :: ranks.count])
 
 

@@ -11,7 +11,6 @@ from nmt import devices
 from nmt.config import ModelConfig, TrainingConfig
 from nmt.data.batching import Plan
 from nmt.model.transformer import Transformer
-from nmt.training import loss as losses
 from nmt.training.probe import find_micro_batch
 from nmt.training.trainer import Trainer
 from nmt.translation.engine import TorchEngine
@@ -99,14 +98,6 @@ def test_probe_finds_a_size_and_leaves_no_trace() -> None:
     assert find_micro_batch(trainer, 5_000) == 5_000, "a small model's whole update fits"
     assert all(torch.equal(weights, before[name]) for name, weights in trainer.model.state_dict().items())
     assert trainer.progress.update == 0
-
-
-@pytest.mark.skipif(not losses.CHUNKED, reason="this PyTorch has no linear_cross_entropy")
-def test_chunked_loss_is_the_plain_one() -> None:
-    states, matrix = torch.randn(4, 30, 64, device="cuda"), torch.randn(SIZE, 64, device="cuda")
-    targets = torch.randint(0, SIZE, (4, 30), device="cuda")
-    plain = losses.loss(states.cpu(), matrix.cpu(), targets.cpu(), 0.1)
-    assert float(losses.loss(states, matrix, targets, 0.1)) == pytest.approx(float(plain), rel=1e-4)
 
 
 def test_search_finds_what_it_finds_on_a_cpu() -> None:

@@ -12,15 +12,18 @@ import numpy as np
 
 from nmt.config import TrainingConfig
 from nmt.formatting import counted
-from nmt.lines import clean, is_blank
+from nmt.lines import clean, is_blank, needs_no_translation
 
-EMPTY_SOURCE, EMPTY_TARGET, IDENTICAL, REPEATED, CONTROLS = 1, 2, 4, 8, 16
+EMPTY_SOURCE, EMPTY_TARGET, IDENTICAL, REPEATED, CONTROLS, LETTERLESS = 1, 2, 4, 8, 16, 32
 REASONS = {  # a pair is counted under the first that holds
     EMPTY_SOURCE: "with an empty source",
     EMPTY_TARGET: "with an empty target",
     IDENTICAL: "with identical sides",
     REPEATED: "seen before",
 }
+TELLING = (
+    0.01  # of all pairs must have a source without a letter, to tell what becomes of those: fewer may well be mistakes
+)
 BUCKETS = 16  # so many parts of the digests are sorted one after the other, which needs a sixteenth of the memory
 
 
@@ -65,6 +68,8 @@ def facts_of(source: str, target: str) -> int:
         facts |= IDENTICAL
     if clean(source) != source or clean(target) != target:
         facts |= CONTROLS
+    if not source[:1].isalpha() and needs_no_translation(source):
+        facts |= LETTERLESS
     return facts
 
 
@@ -81,6 +86,18 @@ def mark_repeated(facts: np.ndarray, digests: np.ndarray) -> None:
         order = pairs[np.argsort(digests[pairs], kind="stable")]
         again = digests[order][1:] == digests[order][:-1]
         facts[order[1:][again]] |= REPEATED
+
+
+def copies_letterless(facts: np.ndarray) -> bool | None:
+    """Whether sources without a letter are copied in most training pairs of these facts (uint8), and not translated.
+
+    Digits may be to be written as words, or Braille as letters. None where there are too few of them to tell.
+    """
+    values = np.bincount(facts, minlength=256)
+    values[[value for value in range(256) if value & (EMPTY_SOURCE | EMPTY_TARGET)]] = 0
+    letterless = [value for value in range(256) if value & LETTERLESS]
+    count, copied = (int(values[chosen].sum()) for chosen in (letterless, [v for v in letterless if v & IDENTICAL]))
+    return None if count < max(1, TELLING * values.sum()) else 2 * copied >= count
 
 
 def report_of(facts: np.ndarray, drops: int) -> CleaningReport:

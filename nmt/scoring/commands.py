@@ -144,9 +144,10 @@ def force_decode(
     Evaluation([(hypothesis, lines)], [(str(source), sources)])  # raises where they do not line up
     pairs = list(zip(sources, lines, strict=True))
     engine = load_torch_engine(model, device, "auto")
-    vocabulary = ModelDirectory.containing(model).read_vocabulary()
+    directory = ModelDirectory.containing(model)
+    vocabulary, copies = directory.read_vocabulary(), directory.describe().data.copies_letterless
     log_probability, tokens = 0.0, 0
-    for number, translation in enumerate(likelihood.force_decode(engine, vocabulary, pairs), 1):
+    for number, translation in enumerate(likelihood.force_decode(engine, vocabulary, pairs, copies), 1):
         log_probability += translation.log_probability
         tokens += translation.tokens
         if options.form == "json":

@@ -41,12 +41,12 @@ def attend(path: Path, text: str, device: str = "auto") -> AttentionMaps:
 
     `path` is a model directory or a checkpoint folder. Raises UsageError for a text that is not translated or too long.
     """
-    text = clean(text)
-    if needs_no_translation(text):
+    text, directory = clean(text), ModelDirectory.containing(path)
+    told = directory.describe()
+    if needs_no_translation(text, told.data.copies_letterless):
         raise UsageError(f"'{text}' holds no letter, so that it is not translated; give a sentence")
     _, text, _ = trimmed(text)
     engine = load_torch_engine(path, device, "fp32")
-    directory = ModelDirectory.containing(path)
     vocabulary = directory.read_vocabulary()
     source = vocabulary.encode(text)
     if len(source) > LONGEST:
@@ -56,7 +56,7 @@ def attend(path: Path, text: str, device: str = "auto") -> AttentionMaps:
     return AttentionMaps(
         text,
         vocabulary.decode(best.ids),
-        directory.describe().languages,
+        told.languages,
         vocabulary.pieces([*source, EOS]),
         vocabulary.pieces([BOS, *best.ids]),
         vocabulary.pieces([*best.ids, EOS]),

@@ -16,7 +16,7 @@ from nmt.lanes import Lanes
 from nmt.model.attention import Cache
 from nmt.model.transformer import Transformer, padded
 from nmt.translation.forced import force
-from nmt.translation.hypothesis import Forced, Hypothesis, SearchOptions, Sources
+from nmt.translation.hypothesis import BATCH_TOKENS, Forced, Hypothesis, SearchOptions, Sources
 from nmt.translation.packed import PackedLinear, can_pack, pack
 from nmt.translation.search import beam_search
 
@@ -54,6 +54,7 @@ class TorchEngine:
     def __init__(self, model: Transformer, precision: str = "fp32") -> None:
         self.model, self.precision = model, precision
         self.device = model.embedding.weight.device
+        self.batch_tokens = BATCH_TOKENS[self.device.type]
         self.lanes = Lanes(self.device)
         self.output: Output = partial(F.linear, weight=model.embedding.weight)
 

@@ -39,10 +39,14 @@ class Hypothesis:
 
 
 Sources = Sequence[Sequence[int]]  # sources, given as ids without EOS, that go through the model together
+# Source pieces, padding included, of a batch that keeps such a device busy.
+BATCH_TOKENS = {"cpu": 2_048, "cuda": 16_384}
 
 
 class Engine(Protocol):
     """All that the translator knows of a model."""
+
+    batch_tokens: int  # of BATCH_TOKENS
 
     def search_all(self, batches: Iterable[Sources], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
         """The n-best hypotheses of each source of each batch, in order. Every source has at least one id."""

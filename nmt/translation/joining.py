@@ -2,7 +2,8 @@
 
 import heapq
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
@@ -11,14 +12,18 @@ from nmt.ids import EOS
 from nmt.translation.alignment import align
 from nmt.translation.hypothesis import Hypothesis
 
-CUT, LIMIT, REPETITION = "cut", "limit", "repetition"
+CUT, LIMIT, REPETITION, NUMBERS = "cut", "limit", "repetition", "numbers"
 FLAGS = {  # what a reader should know of a translation, and how it is told
     CUT: "too long for one search, so translated in parts",
     LIMIT: "ended by the length limit, so perhaps incomplete",
     REPETITION: "says the same thing over and over",
+    NUMBERS: "has other numbers than its source",
 }
 
 UNIT, TIMES, STRETCH = 8, 4, 8  # see `repeats`
+# A number with its thousands set apart, or digits alone: what stands behind a decimal point is a number by itself.
+_NUMBER = re.compile("(?<!\\d)\\d{1,3}(?:[.,'’\u066c \u00a0\u2009\u202f]\\d{3}(?!\\d))+|\\d+")
+SPELLED = {"", *map(str, range(1, 13))}  # numbers from 0 to 12, which many a text writes as words
 
 
 @dataclass(frozen=True)
@@ -67,19 +72,33 @@ Line = list[str | Gap | Segment]  # a line taken apart: what is copied, what sta
 _Choice = tuple["_Choice", Hypothesis] | None  # one from each list so far, the last of them outermost
 
 
-def join(line: Line, vocabulary: Vocabulary, count: int, details: bool = False) -> list[Translation]:
-    """The `count` best translations of a line whose parts have their hypotheses, or as many as there are."""
+def join(
+    line: Line, vocabulary: Vocabulary, count: int, details: bool = False, keeps_numbers: bool = True
+) -> list[Translation]:
+    """The `count` best translations of a line whose parts have their hypotheses, or as many as there are.
+
+    The same text may be spelled in several ways: it counts once, with the best one's score. `keeps_numbers` is whether they
+    should be those of the source.
+    """
     segments = [piece for piece in line if isinstance(piece, Segment)]
-    return [
-        _translation(line, segments, chosen, vocabulary, details)
-        for chosen in k_best([segment.hypotheses for segment in segments], count)
-    ]
+    numbers = numbers_of(vocabulary.decode(segment.ids) for segment in segments) if keeps_numbers else None
+    found: dict[str, Translation] = {}
+    for chosen in k_best([segment.hypotheses for segment in segments], count):
+        translation = _translation(line, segments, chosen, vocabulary, details, numbers)
+        found.setdefault(translation.text, translation)
+    return list(found.values())
 
 
 def _translation(
-    line: Line, segments: list[Segment], chosen: list[Hypothesis], vocabulary: Vocabulary, details: bool
+    line: Line,
+    segments: list[Segment],
+    chosen: list[Hypothesis],
+    vocabulary: Vocabulary,
+    details: bool,
+    numbers: Counter[str] | None,
 ) -> Translation:
-    following = iter(chosen)
+    texts = [vocabulary.decode(hypothesis.ids) for hypothesis in chosen]
+    following = iter(texts)
     facts = {
         CUT: any(segment.cut for segment in segments),
         LIMIT: any(hypothesis.at_limit for hypothesis in chosen),
@@ -87,12 +106,10 @@ def _translation(
             repeats(hypothesis.ids) and not repeats(segment.ids)
             for segment, hypothesis in zip(segments, chosen, strict=True)
         ),
+        NUMBERS: numbers is not None and differ(numbers, numbers_of(texts)),
     }
     return Translation(
-        "".join(
-            vocabulary.decode(next(following).ids) if isinstance(piece, Segment) else _copied(piece)[1]
-            for piece in line
-        ),
+        "".join(next(following) if isinstance(piece, Segment) else _copied(piece)[1] for piece in line),
         sum((hypothesis.score for hypothesis in chosen), 0.0),
         sum((hypothesis.log_probability for hypothesis in chosen), 0.0),
         sum(len(hypothesis.ids) + 1 for hypothesis in chosen),
@@ -164,3 +181,15 @@ def repeats(ids: Sequence[int]) -> bool:
             if same + unit >= max(STRETCH, TIMES * unit):
                 return True
     return False
+
+
+def numbers_of(texts: Iterable[str]) -> Counter[str]:
+    """How often each number stands in the texts: its digits as 0 to 9 whatever the script, without leading zeros."""
+    found = (match for text in texts for match in _NUMBER.findall(text))
+    return Counter("".join(str(int(digit)) for digit in match if digit.isdecimal()).lstrip("0") for match in found)
+
+
+def differ(source: Counter[str], target: Counter[str]) -> bool:
+    """Whether numbers are missing, added or replaced. A small one alone may be spelled out on one side."""
+    missing, added = source - target, target - source
+    return bool(missing and added) or not {*missing, *added} <= SPELLED

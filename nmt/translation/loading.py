@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from nmt.errors import UsageError
 from nmt.model_directory import WEIGHTS, ModelDirectory
 from nmt.translation.hypothesis import Engine
-from nmt.translation.translator import BATCH_TOKENS, Translator
+from nmt.translation.translator import Translator
 
 if TYPE_CHECKING:
     from nmt.translation.engine import TorchEngine
@@ -37,7 +37,8 @@ def load_translator(
         searching = ctranslate2_engine.load(path, vocabulary, device, precision)
     else:
         raise UsageError(f"--engine {engine}: must be torch or ctranslate2")
-    return Translator(searching, vocabulary, *told.languages, batch_tokens or BATCH_TOKENS, told.data.form)
+    form, copies = told.data.form, told.data.copies_letterless
+    return Translator(searching, vocabulary, *told.languages, batch_tokens, form, copies)
 
 
 def load_torch_engine(path: Path, device: str, precision: str) -> "TorchEngine":

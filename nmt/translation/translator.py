@@ -4,16 +4,18 @@ Lines are translated in windows that bound the memory. Within a window all sente
 hold little padding, and put back afterwards.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
+from numbers import Integral, Real
 from typing import TypeVar
 
 from nmt.data.vocabulary import Vocabulary
-from nmt.errors import UsageError
+from nmt.errors import NmtError, UsageError, check_kind
 from nmt.lines import clean, is_blank, needs_no_translation
 from nmt.translation.hypothesis import Engine, SearchOptions
 from nmt.translation.joining import Gap, Line, Segment, Translation, join
-from nmt.translation.splitting import cut, sentences, trimmed
+from nmt.translation.splitting import cut, has_rules, sentences, trimmed
 from nmt.writing import writes_spaces
 
 LONGEST = 512  # pieces; a longer source is translated in parts
@@ -21,7 +23,6 @@ LONGEST = 512  # pieces; a longer source is translated in parts
 # cost a tenth of the speed, for the last batches of each have no others beside them.
 WINDOW_LINES = 4_096
 WINDOW_CHARACTERS = 125_000
-BATCH_TOKENS = 2_048  # source pieces, padding included, that go through search at once
 
 Item = TypeVar("Item")
 Progress = Callable[[int, float], None]  # told of each batch: its sentences, and how many lines they amount to
@@ -40,29 +41,44 @@ class Translator:
         vocabulary: Vocabulary,
         source: str,
         target: str,
-        batch_tokens: int = BATCH_TOKENS,
+        batch_tokens: int | None = None,
         form: str = "",
+        copies: bool = True,
     ) -> None:
         """Of the languages' codes, that of the source tells how sentences end, and both what stands between them.
 
-        `form` is the Unicode form of the text that the model was trained on, where it is known (see looks.py).
+        A batch has `batch_tokens` source pieces at the most, padding included, else as many as the engine likes. `form` is the
+        Unicode form of the text that the model was trained on, where it is known (see looks.py), and `copies` whether it
+        copies what holds no letter: both as config.json tells.
         """
-        self.form = form
-        self.engine, self.vocabulary, self.source, self.batch_tokens = engine, vocabulary, source, batch_tokens
+        self.engine, self.vocabulary, self.source = engine, vocabulary, source
         self.spaced = writes_spaces(source), writes_spaces(target)
+        self.form, self.copies = form, copies
+        self.batch_tokens = batch_tokens or engine.batch_tokens
+        self.process = os.getpid()
+        self.by_other_rules = False  # whether a line was cut into sentences by the rules of another language
 
     def translate(
         self,
-        lines: Sequence[str],
+        lines: Iterable[str],
         beam: int = SearchOptions.beam,
         length_penalty: float = SearchOptions.length_penalty,
         split: bool = True,
     ) -> list[str]:
-        """The best translation of each line. Blank lines stay blank, lines without a letter are copied.
+        """The best translation of each line. Blank lines stay blank, lines without a letter are copied (see `copies`).
 
-        A line of several sentences is translated sentence by sentence, unless `split` is false.
+        A line of several sentences is translated sentence by sentence, unless `split` is false. Raises TypeError for an
+        argument of another kind, UsageError for a number that is out of range, and NmtError as `translate_lines` does.
         """
-        options = search_options(beam, length_penalty)
+        check_kind("beam", beam, Integral, "an int")
+        check_kind("length_penalty", length_penalty, Real, "a number")
+        check_kind("split", split, bool, "True or False")
+        options = search_options(int(beam), float(length_penalty))
+        if isinstance(lines, str | bytes) or not isinstance(lines, Iterable):
+            raise TypeError(f"lines must be a list of str, one a line, not {type(lines).__name__}")
+        lines = list(lines)
+        for number, line in enumerate(lines):
+            check_kind(f"lines[{number}]", line, str, "a str")
         groups = (self.translate_lines(window, options, split) for window in windows(lines))
         return [found[0].text for group in groups for found in group]
 
@@ -71,8 +87,14 @@ class Translator:
     ) -> list[list[Translation]]:
         """The n-best translations of each line, the best first; one only of a line in which nothing is translated.
 
-        All lines are searched together: `windows` bound the memory.
+        All lines are searched together: `windows` bound the memory. Raises NmtError in a fork of the process that loaded the
+        model: the engine's threads are not in it, and would be waited for without end.
         """
+        if os.getpid() != self.process:
+            raise NmtError(
+                "the model was loaded before this process was forked, which leaves its threads behind; load it in each "
+                "process, after the fork"
+            )
         lines = [self._read(text, split) for text in texts]
         waiting = [piece for line in lines for piece in line if isinstance(piece, Segment)]
         waiting.sort(key=lambda segment: len(segment.ids), reverse=True)  # the longest first: memory fails early
@@ -83,7 +105,7 @@ class Translator:
             for segment, hypotheses in zip(batch, found, strict=True):
                 segment.hypotheses = hypotheses
             progress(len(batch), len(texts) * sum(len(segment.ids) for segment in batch) / total)
-        return [join(line, self.vocabulary, options.n_best, options.details) for line in lines]
+        return [join(line, self.vocabulary, options.n_best, options.details, self.copies) for line in lines]
 
     def _read(self, text: str, split: bool) -> Line:
         """White space is kept, and not shown to the model, around a line and between its sentences (but see `_between`)."""
@@ -91,6 +113,7 @@ class Translator:
         if is_blank(text):
             return [""]
         taken = [trimmed(sentence) for sentence in (sentences(text, self.source) if split else [text])]
+        self.by_other_rules |= len(taken) > 1 and not has_rules(self.source)
         line: Line = [taken[0][0], *self._segments(taken[0][1])]
         for (_, _, after), (before, core, _) in pairwise(taken):
             line += [self._between(after + before), *self._segments(core)]
@@ -104,7 +127,7 @@ class Translator:
         return Gap(gap, "" if gap == " " and not to_spaced else gap)
 
     def _segments(self, sentence: str) -> Line:
-        if needs_no_translation(sentence):
+        if needs_no_translation(sentence, self.copies):
             return [sentence]
         parts = list(cut(self.vocabulary, self.vocabulary.encode(sentence), LONGEST))
         line: Line = []

@@ -52,7 +52,8 @@ from nmt.model.transformer import Transformer
 from nmt.model_directory import ModelDirectory
 from nmt.reporting import Reporter
 from nmt.scoring.metrics import bleu
-from nmt.translation.translator import BATCH_TOKENS, LONGEST
+from nmt.translation.hypothesis import BATCH_TOKENS
+from nmt.translation.translator import LONGEST
 from nmt.weights import save_weights
 from tests.benchmarks import translators, turns
 from tests.benchmarks.turns import Contender, Row
@@ -107,7 +108,9 @@ class Text:
         count = min(count, len(self.sources))
         return [number * len(self.sources) // count for number in range(count)]
 
-    def batches(self, numbers: Sequence[int], size: int | None = None, budget: int = BATCH_TOKENS) -> list[list[int]]:
+    def batches(
+        self, numbers: Sequence[int], size: int | None = None, budget: int = BATCH_TOKENS["cpu"]
+    ) -> list[list[int]]:
         """The longest first: so many sentences a batch, or as many as the budget of source pieces takes."""
         left = sorted(numbers, key=lambda number: len(self.sources[number]), reverse=True)
         batches = []
@@ -277,7 +280,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--sized", type=int, default=512, help="of them in batches of several sizes (default: 512)")
     parser.add_argument("--checked", type=int, default=200, help="of them compared before measuring (default: 200)")
     parser.add_argument(
-        "--batch-tokens", type=int, default=BATCH_TOKENS, help=f"a full batch (default: {BATCH_TOKENS})"
+        "--batch-tokens", type=int, default=BATCH_TOKENS["cpu"], help="a full batch (default: %(default)s)"
     )
     options = parser.parse_args(arguments)
     names = [names for names in FIELD if names[1] == "fp32" or not options.smoke]

@@ -20,6 +20,7 @@ from nmt.translation.engine import TorchEngine, TransformerSteps
 from nmt.translation.hypothesis import Hypothesis, SearchOptions
 from nmt.validation import Validator
 from tests import runs
+from tests.conftest import call
 from tests.emulated.gpu import Gpu
 from tests.runs import Pairs, events, outcome
 from tests.test_cuda import trainer_on
@@ -141,7 +142,7 @@ def test_search_waits_once_a_step_and_launches_little(
     model = Transformer(ModelConfig(layers=6, d_model=32, heads=4, d_ff=64), 200).eval().to("cuda")
     engine = TorchEngine(model, precision)
     engine.pack()
-    steps = []
+    steps: list[int] = []
     before: list[int] = []
     step = TransformerSteps.step
 
@@ -234,9 +235,9 @@ def test_commands_do_on_it_what_they_do_on_a_cpu(tmp_path: Path, corpus: Path) -
         assert done.exit_code == 0, done.stderr
         assert "going on after update 16" in done.stderr
         text = "".join(f"{line}\n" for line in ("I see the old man.", "", "We have a dog."))
-        translated = runs.call("translate", "-m", model, "--device", device, "--format", "json", stdin=text.encode())
+        translated = call("translate", "-m", model, "--device", device, "--format", "json", stdin=text.encode())
         assert translated.exit_code == 0, translated.stderr
-        scored = runs.call("score", "-m", model, "--device", device)
+        scored = call("score", "-m", model, "--device", device)
         made[device] = model, translated.stdout, scored.stdout
     on_cpu, on_gpu = (events(made[device][0]) for device in ("cpu", "cuda"))
     for one, other in zip(on_gpu, on_cpu, strict=True):

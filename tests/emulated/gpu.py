@@ -71,17 +71,21 @@ class EmulatedTensor(Tensor):
     """A wrapper around a CPU tensor."""
 
     on_cpu: Tensor
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
     def __new__(cls, on_cpu: Tensor) -> "EmulatedTensor":
-        sizes = {"strides": on_cpu.stride(), "storage_offset": on_cpu.storage_offset(), "dtype": on_cpu.dtype}
-        made: EmulatedTensor = Tensor._make_wrapper_subclass(cls, on_cpu.size(), device=CUDA, **sizes)
+        sizes: dict[str, Any] = {"strides": on_cpu.stride(), "storage_offset": on_cpu.storage_offset()}
+        made: EmulatedTensor = Tensor._make_wrapper_subclass(
+            cls, on_cpu.size(), dtype=on_cpu.dtype, device=CUDA, **sizes
+        )
         made.on_cpu = on_cpu
         return made
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         return GPU.call(func, args, kwargs or {})
 
     def tolist(self) -> Any:

@@ -25,6 +25,8 @@ WORDS = ["the", "dog", "Haus", "a", "über", "unfamiliarities", "3.5", "–"]
 class Echo:
     """Translates every source to itself, and notes what it was asked."""
 
+    batch_tokens = 2_048
+
     def __init__(self, answer: Sequence[int] | None = None, at_limit: bool = False) -> None:
         self.answer, self.at_limit = answer, at_limit
         self.batches: list[list[list[int]]] = []

@@ -3,6 +3,8 @@
 The command line prints the sentence and leaves with the class's exit code; any other exception is a bug in nmt.
 """
 
+import signal
+
 
 class NmtError(Exception):
     """The work failed: exit code 1."""
@@ -15,3 +17,11 @@ class UsageError(NmtError):
     """Wrong usage or bad input: exit code 2."""
 
     exit_code = 2
+
+
+def stop_signals() -> list[signal.Signals]:
+    """The signals that ask a command to stop as Ctrl-C does: a terminal that is closed sends SIGHUP, Slurm SIGUSR1 before a
+    job's time is over. Without those that the caller has had ignored, as nohup does.
+    """
+    asking = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+    return [number for number in asking if signal.getsignal(number) != signal.SIG_IGN]

@@ -23,7 +23,7 @@ from nmt.data.corpus import Corpus
 from nmt.data.preparation import prepare_corpus
 from nmt.data.prepared import PreparedPairs
 from nmt.data.vocabulary import Vocabulary
-from nmt.errors import NmtError, UsageError
+from nmt.errors import NmtError, UsageError, stop_signals
 from nmt.formatting import counted, duration, table
 from nmt.lines import is_blank
 from nmt.model.transformer import Transformer
@@ -214,15 +214,17 @@ class _Run:
             return
         config, progress, model = trainer.config, trainer.progress, trainer.model
         each = f"{self.ranks.count} ranks, each on " if self.ranks.count > 1 else ""
-        needed, free = checkpoint.size(model, config.average), shutil.disk_usage(self.directory.path).free
-        taken = sum(path.stat().st_size for path in self.directory.checkpoints.rglob("*") if path.is_file())
+        there = self.directory.checkpoints  # perhaps a link to another disk
+        place = there if there.exists() else self.directory.path
+        needed, free = checkpoint.size(model, config.average), shutil.disk_usage(place).free
+        taken = sum(path.stat().st_size for path in there.rglob("*") if path.is_file())
         self.reporter.say(
             f"model: {model.count_parameters():,} parameters on {each}{devices.describe(trainer.device, trainer.precision)}; "
             f"micro-batches of {progress.micro_batch_tokens:,} tokens; seed {config.seed}; "
             f"checkpoints take up to {needed / 2**20:,.0f} MiB"
         )
         if needed > free + taken:
-            self.reporter.warn(f"{self.directory.path}: only {free / 2**20:,.0f} MiB are free there")
+            self.reporter.warn(f"{place}: only {free / 2**20:,.0f} MiB are free there")
         tokens = int(trainer.plan.targets.sum())
         self.reporter.say(
             f"updates: {config.steps:,} of about {config.tokens_per_update:,} target tokens; "
@@ -256,12 +258,7 @@ def _signals(reporter: Reporter, ranks: Ranks) -> Iterator[list[int]]:
                 os.write(2, f"stopping after this update{once_more}\n".encode())
         noted.append(number)
 
-    # A terminal that is closed sends SIGHUP. What the caller has ignored, as nohup does, stays so.
-    heard = [
-        number
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        if signal.getsignal(number) != signal.SIG_IGN
-    ]
+    heard = stop_signals() + [signal.SIGINT] * (signal.getsignal(signal.SIGINT) != signal.SIG_IGN)
     previous: dict[int, Any] = {number: signal.signal(number, note) for number in heard}
     try:
         yield noted

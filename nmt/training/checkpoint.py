@@ -6,8 +6,8 @@ tensors, numbers, strings, lists and dicts, and it is read with `weights_only=Tr
 """
 
 import json
-import shutil
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from nmt.description import Count
 from nmt.errors import UsageError
-from nmt.lines import replace_text, replaced_folder
+from nmt.lines import remove, replace_text, replaced_folder
 from nmt.model_directory import PROGRESS, WEIGHTS, path_of, saved
 from nmt.weights import load_weights, save_weights
 
@@ -102,7 +102,7 @@ def resume(
             continue
         for later in [later for later in saved(folder) if later > update]:
             aside = path_of(folder, later).with_suffix(DAMAGED)
-            shutil.rmtree(aside, ignore_errors=True)
+            remove(aside)
             path_of(folder, later).rename(aside)
         return progress, torn
     if torn:
@@ -172,7 +172,8 @@ def averaged(progress: Progress, count: int, ending: int | None = None) -> list[
 def tidy(folder: Path, progress: Progress, count: int) -> None:
     """Delete what no resume and no average needs: the newest two and the best keep all, averaged ones their weights."""
     for left in (*folder.glob("step-*.part"), *folder.glob(f"step-*{DAMAGED}")):
-        shutil.rmtree(left, ignore_errors=True)
+        with suppress(OSError):
+            remove(left)
     best = progress.best
     complete = {*saved(folder)[-2:], *([] if best is None else [best])}
     weights = {*averaged(progress, count), *([] if best is None else averaged(progress, count, best))}
@@ -182,7 +183,7 @@ def tidy(folder: Path, progress: Progress, count: int) -> None:
         if update in weights:
             (path_of(folder, update) / OPTIMIZER).unlink(missing_ok=True)
         else:
-            shutil.rmtree(path_of(folder, update))
+            remove(path_of(folder, update))
 
 
 def size(model: torch.nn.Module, count: int) -> int:

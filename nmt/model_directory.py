@@ -271,13 +271,15 @@ class ModelDirectory:
                     events.append(parse_json(line))
         return [event for event in events if _is_event(event)]
 
-    def cut_log(self, update: int, validated: Collection[int]) -> None:
-        """Drop the events after this update, and validations not among these, which a resumed run will write again."""
-        kept = [
-            event
-            for event in self.events()
-            if event["step"] <= update and (event["event"] != "validation" or event["step"] in validated)
-        ]
+    def cut_log(self, update: int, validated: Collection[int], over: bool = False) -> None:
+        """Drop what a resumed run will write again: events after this update, validations not among these, and what it says
+        at its end, unless it is `over`.
+        """
+
+        def again(kind: str, step: int) -> bool:
+            return step > update or (kind == "validation" and step not in validated) or (kind == "average" and not over)
+
+        kept = [event for event in self.events() if not again(event["event"], event["step"])]
         if self.metrics_path.exists():
             replace_text(self.metrics_path, "".join(json.dumps(event) + "\n" for event in kept))
 

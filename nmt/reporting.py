@@ -65,10 +65,10 @@ class Reporter:
     def _print(self, text: str) -> None:
         if sys.stderr is None or self.muted:
             return
-        try:  # names of files and of corpora are not ours, and a terminal obeys control characters
-            self.console.print("\n".join(map(clean, text.split("\n"))), markup=False)
-        except OSError:  # a log on a full disk is no reason to stop
-            pass
+        # Names of files and of corpora are not ours, and a terminal obeys control characters.
+        shown = "\n".join(map(clean, text.split("\n")))
+        with suppress(OSError):  # a log on a full disk is no reason to stop
+            self.console.print(shown, markup=False)
 
 
 @contextmanager

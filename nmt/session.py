@@ -217,8 +217,9 @@ class Session:
         ahead = (steps - 1) // every - (update - 1) // every + 2 if self.validator or self.before else 0
         validating = ahead * sum(self.scored) / max(1, len(self.scored))
         left, known = updating + validating, bool(self.scored) or not ahead
-        corrected = known and self.unsure
-        if (done >= ESTIMATE_AFTER and not self.estimated) or (corrected and validating > MUCH * updating):
+        corrected = self.unsure and known and validating > MUCH * updating
+        self.unsure = self.unsure and not known
+        if corrected or (done >= ESTIMATE_AFTER and not self.estimated):
             self.estimated, self.unsure = True, not known
             besides = f" and {counted(ahead, 'validation')}" if ahead else ""
             unknown = "" if known else "; how long these take, the first will tell"

@@ -169,9 +169,11 @@ def test_death_in_any_write_costs_nothing(
 
 
 def test_interrupted_anywhere_it_ends_the_same(uninterrupted: Path, corpus: Path, tmp_path: Path) -> None:
-    """Stopped by SIGINT (130) and SIGTERM (143), before, at and after a validation, a run ends as one that was not."""
+    """N45: Stopped by SIGINT (130), SIGTERM (143), SIGHUP (129) and Slurm's SIGUSR1 (138), before, at and after a validation,
+    a run ends as one that was not.
+    """
     model = tmp_path / "model"
-    for stop, number in ((3, signal.SIGINT), (8, signal.SIGTERM), (13, signal.SIGTERM), (21, signal.SIGINT)):
+    for stop, number in ((3, signal.SIGINT), (8, signal.SIGTERM), (13, signal.SIGUSR1), (21, signal.SIGHUP)):
         with after_update(stop, signalled(number)):
             done = train(model, corpus)
         assert done.exit_code == 128 + number

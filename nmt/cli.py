@@ -15,7 +15,7 @@ import typer
 
 from nmt import __version__
 from nmt.config import PRESETS, ModelConfig, TrainingConfig
-from nmt.errors import NmtError, UsageError, is_out_of_memory
+from nmt.errors import NmtError, UsageError, is_out_of_memory, stop_signals
 from nmt.lines import clean
 from nmt.reporting import Reporter, one_voice
 from nmt.translation.hypothesis import SearchOptions
@@ -65,9 +65,8 @@ def faults_reported() -> Iterator[None]:
     def terminate(number: int, _frame: Any) -> None:
         raise SystemExit(128 + number)
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) != signal.SIG_IGN:  # as it is under nohup
-            signal.signal(number, terminate)
+    for number in stop_signals():
+        signal.signal(number, terminate)
     interrupted = signal.getsignal(signal.SIGINT)
     if interrupted is signal.SIG_DFL:  # see __main__.py; a command has something to tidy up
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -5,6 +5,7 @@ that ran out.
 """
 
 import re
+import signal
 from typing import Any
 
 # By name and text, so that torch need not be imported: PyTorch's for a GPU, for a CPU, and what the CUDA libraries say.
@@ -38,3 +39,11 @@ def check_kind(name: str, value: object, kind: Any, wanted: str) -> None:
     """Raises TypeError where what a program gave under this name is of another kind than `wanted`; True is no number."""
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise TypeError(f"{name} must be {wanted}, not {type(value).__name__}")
+
+
+def stop_signals() -> list[signal.Signals]:
+    """The signals that ask a command to stop as Ctrl-C does: a terminal that is closed sends SIGHUP, Slurm SIGUSR1 before a
+    job's time is over. Without those that the caller has had ignored, as nohup does.
+    """
+    asking = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+    return [number for number in asking if signal.getsignal(number) != signal.SIG_IGN]

@@ -173,18 +173,26 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def remove(path: Path) -> None:
+    """Delete a file or a folder, if it is there; of a link the link alone, never what it leads to. Raises OSError."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
 @contextmanager
 def replaced_folder(folder: Path) -> Iterator[Path]:
     """A new folder beside this one, which takes its place once all is written, and else leaves no trace."""
     part = folder.with_name(folder.name + ".part")
-    shutil.rmtree(part, ignore_errors=True)
+    remove(part)
     part.mkdir(parents=True)
     try:
         yield part
         for file in part.iterdir():
             with file.open("rb") as written:
                 os.fsync(written.fileno())
-        shutil.rmtree(folder, ignore_errors=True)
+        remove(folder)
         part.rename(folder)
     finally:  # a full disk needs the space
         shutil.rmtree(part, ignore_errors=True)

@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import stat
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -25,7 +24,7 @@ from nmt.data.splits import Pair, fingerprint
 from nmt.data.vocabulary import Vocabulary
 from nmt.description import Description
 from nmt.errors import UsageError
-from nmt.lines import parse_json, read_lines, replace_text, sha256_of, write_gz
+from nmt.lines import parse_json, read_lines, remove, replace_text, sha256_of, write_gz
 from nmt.sizes import parameters
 
 if TYPE_CHECKING:
@@ -89,8 +88,11 @@ class ModelDirectory:
     @classmethod
     def containing(cls, path: Path) -> "ModelDirectory":
         """The model directory that `path` is, or whose checkpoint folder it is."""
-        inside = (path / PROGRESS).exists() and path.resolve().parent.name == "checkpoints"
-        return cls(path.resolve().parent.parent if inside else path)
+        if (path / PROGRESS).exists():
+            for place in (path.absolute(), path.resolve()):  # the first where checkpoints is a link to another disk
+                if place.parent.name == "checkpoints":
+                    return cls(place.parent.parent)
+        return cls(path)
 
     def exists(self) -> bool:
         """Whether a run has begun here: config.json is written last of what a run needs."""
@@ -145,11 +147,7 @@ class ModelDirectory:
                     f"{self.path}: another run is training here; wait for it, or name another --model"
                 ) from None
             for path in self.files():  # what a sudden end left half written
-                part = path.with_name(path.name + ".part")
-                if part.is_dir():
-                    shutil.rmtree(part)
-                else:
-                    part.unlink(missing_ok=True)
+                remove(path.with_name(path.name + ".part"))
             try:
                 yield
             finally:
@@ -273,13 +271,15 @@ class ModelDirectory:
                     events.append(parse_json(line))
         return [event for event in events if _is_event(event)]
 
-    def cut_log(self, update: int, validated: Collection[int]) -> None:
-        """Drop the events after this update, and validations not among these, which a resumed run will write again."""
-        kept = [
-            event
-            for event in self.events()
-            if event["step"] <= update and (event["event"] != "validation" or event["step"] in validated)
-        ]
+    def cut_log(self, update: int, validated: Collection[int], over: bool = False) -> None:
+        """Drop what a resumed run will write again: events after this update, validations not among these, and what it says
+        at its end, unless it is `over`.
+        """
+
+        def again(kind: str, step: int) -> bool:
+            return step > update or (kind == "validation" and step not in validated) or (kind == "average" and not over)
+
+        kept = [event for event in self.events() if not again(event["event"], event["step"])]
         if self.metrics_path.exists():
             replace_text(self.metrics_path, "".join(json.dumps(event) + "\n" for event in kept))
 

@@ -13,13 +13,20 @@ from nmt.errors import NmtError
 from nmt.lines import clean
 
 
+class _Voice(Console):
+    """rich's, but for a reader of stderr who leaves: that is no reason to stop, and nothing is heard from there on."""
+
+    def on_broken_pipe(self) -> None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # so that nothing complains at exit either
+
+
 class Reporter:
     """Plain lines, and on a terminal a progress bar below them. Quiet, it says nothing but warnings."""
 
     def __init__(self, quiet: bool = False) -> None:
         self.quiet, self.muted = quiet, False
         on_terminal = sys.stderr is not None and sys.stderr.isatty()  # rich would believe FORCE_COLOR instead
-        self.console = Console(stderr=True, highlight=False, soft_wrap=True, force_terminal=on_terminal)
+        self.console = _Voice(stderr=True, highlight=False, soft_wrap=True, force_terminal=on_terminal)
         self.bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=16),  # so that speed and time left fit into 80 columns
@@ -58,12 +65,10 @@ class Reporter:
     def _print(self, text: str) -> None:
         if sys.stderr is None or self.muted:
             return
-        try:  # names of files and of corpora are not ours, and a terminal obeys control characters
-            self.console.print("\n".join(map(clean, text.split("\n"))), markup=False)
-        except BrokenPipeError:  # somebody who read along has seen enough
-            raise
-        except OSError:  # a log on a full disk is no reason to stop
-            pass
+        # Names of files and of corpora are not ours, and a terminal obeys control characters.
+        shown = "\n".join(map(clean, text.split("\n")))
+        with suppress(OSError):  # a log on a full disk is no reason to stop
+            self.console.print(shown, markup=False)
 
 
 @contextmanager

@@ -23,13 +23,13 @@ from nmt.data.corpus import Corpus
 from nmt.data.preparation import prepare_corpus
 from nmt.data.prepared import PreparedPairs
 from nmt.data.vocabulary import Vocabulary
-from nmt.errors import NmtError, UsageError
+from nmt.errors import NmtError, UsageError, stop_signals
 from nmt.formatting import counted, duration, table
 from nmt.lines import is_blank
 from nmt.model.transformer import Transformer
 from nmt.model_directory import ModelDirectory
 from nmt.reporting import Reporter, one_voice
-from nmt.session import Session, write_average
+from nmt.session import Session, to_average
 from nmt.settings import Request, Settings, Settler, Text, describe_data, presets_for
 from nmt.training import checkpoint
 from nmt.training.checkpoint import Progress
@@ -103,32 +103,38 @@ class _Run:
         trainer = Trainer(model, plan, config, device, config.precision, ranks, compiled)
         self._take_up(trainer)
         progress = trainer.progress
-        if trainer.finished() and not trainer.validation_due():
+        over = _over(trainer)
+        if over and not ranks.hand_out(ranks.first and self._average_due(progress)):
             self._tell_finished(progress)
             return
         validator = self._validator("valid", self.settings.valid)
-        self._announce(trainer, validator)
         before = self._validator(f"old {self.settings.origin}", self.settings.before)
+        if not over:
+            self._announce(trainer, validator)
+        session = Session(self.directory, config, trainer, validator, before, reporter, started)
+        if over:
+            session.average_anew()
+            self._tell_finished(progress)
+            return
         with _signals(reporter, ranks) as signals, reporter:
-            session = Session(self.directory, config, trainer, validator, before, reporter, started)
             if self.settings.origin is not None:
                 session.begin()
             trainer.run(session.save, session.validate, session.log, lambda: bool(signals))
             session.write_report()
         self._conclude(session, trainer, signals)
 
+    def _average_due(self, progress: Progress) -> bool:
+        """Whether the weights to use of a finished run are not those of the average that is asked for: it may be another
+        --average or --patience than before, or the end came suddenly.
+        """
+        asked = to_average(progress, self.config)
+        logged = [event.get("updates") for event in self.directory.events() if event["event"] == "average"]
+        return bool(asked) and (logged[-1:] != [asked] or not self.directory.weights_path.exists())
+
     def _tell_finished(self, progress: Progress) -> None:
-        """Of a run that was finished before; another --average is made up for."""
-        config, reporter, here = self.config, self.reporter, self.directory.path
-        kept = (
-            write_average(self.directory, progress, config, self.directory.describe().kind) if self.ranks.first else 0
-        )
-        if 0 < kept < config.average:
-            reporter.say(
-                f"the weights to use are the average of {counted(kept, 'checkpoint')}: no more of the last are kept"
-            )
-        more = "--patience" if progress.update < config.steps else "--steps"
-        reporter.say(f"{here}: this run is finished ({counted(progress.update, 'update')}); more with {more}")
+        more = "--patience" if progress.update < self.config.steps else "--steps"
+        done = counted(progress.update, "update")
+        self.reporter.say(f"{self.directory.path}: this run is finished ({done}); more with {more}")
 
     def _conclude(self, session: Session, trainer: Trainer, signals: list[int]) -> None:
         """Say how to go on from here. Raises NmtError where the run has not come to its end."""
@@ -143,13 +149,12 @@ class _Run:
                 f"the validation of update {progress.update:,} could not be recorded; the same command does it again, "
                 "once there is room"
             )
-        if not trainer.finished() or trainer.validation_due():
+        if not _over(trainer):
             number = signals[0] if signals else signal.SIGTERM  # noted by another rank, then
             raise Interrupted(
                 f"stopped after update {progress.update:,} and saved; the same command goes on from there", number
             )
-        if self.settings.origin is not None:
-            session.finish()
+        session.finish()
         here = self.directory.path
         steps = [
             ("see how it went", f"{self.directory.report_path} in a browser"),
@@ -197,8 +202,6 @@ class _Run:
                 )
             elif self.settings.origin:
                 model.load_state_dict(load_weights(self.directory.weights_path, kind))
-            validated = [update for update, _ in progress.validations]
-            self.directory.cut_log(progress.update, [0, *validated] if progress.update else [])
         if ranks.count > 1:
             moments = optimizer.state_dict() if progress.update else None
             progress, weights, moments = ranks.hand_out((progress, model.state_dict(), moments))
@@ -207,6 +210,9 @@ class _Run:
                 if moments:
                     optimizer.load_state_dict(moments)
         trainer.begin(progress)
+        if ranks.first:
+            validated = [update for update, _ in progress.validations]
+            self.directory.cut_log(progress.update, [0, *validated] if progress.update else [], _over(trainer))
         fitted_to = f"{ranks.count} x {devices.name(trainer.device)}, {config.micro_batch_tokens or 'any'} tokens"
         if ranks.any(progress.fitted_to != fitted_to):  # else the size stays, halved or not
             if config.micro_batch_tokens or trainer.device.type == "cpu":
@@ -222,15 +228,17 @@ class _Run:
             return
         config, progress, model = trainer.config, trainer.progress, trainer.model
         each = f"{self.ranks.count} ranks, each on " if self.ranks.count > 1 else ""
-        needed, free = checkpoint.size(model, config.average), shutil.disk_usage(self.directory.path).free
-        taken = sum(path.stat().st_size for path in self.directory.checkpoints.rglob("*") if path.is_file())
+        there = self.directory.checkpoints  # perhaps a link to another disk
+        place = there if there.exists() else self.directory.path
+        needed, free = checkpoint.size(model, config.average), shutil.disk_usage(place).free
+        taken = sum(path.stat().st_size for path in there.rglob("*") if path.is_file())
         self.reporter.say(
             f"model: {model.count_parameters():,} parameters on {each}{devices.describe(trainer.device, trainer.precision)}; "
             f"micro-batches of {progress.micro_batch_tokens:,} tokens; seed {config.seed}; "
             f"checkpoints take up to {needed / 2**20:,.0f} MiB"
         )
         if needed > free + taken:
-            self.reporter.warn(f"{self.directory.path}: only {free / 2**20:,.0f} MiB are free there")
+            self.reporter.warn(f"{place}: only {free / 2**20:,.0f} MiB are free there")
         tokens = int(trainer.plan.targets.sum())
         self.reporter.say(
             f"updates: {config.steps:,} of about {config.tokens_per_update:,} target tokens; "
@@ -245,6 +253,11 @@ class _Run:
         if progress.update:
             last = "" if progress.last_loss is None else f", last loss {progress.last_loss:.3f}"
             self.reporter.say(f"going on after update {progress.update:,}, rate {trainer.learning_rate():.2e}{last}")
+
+
+def _over(trainer: Trainer) -> bool:
+    """Whether nothing of the run is left to do, its last validation included."""
+    return trainer.finished() and not trainer.validation_due()
 
 
 @contextmanager
@@ -264,12 +277,7 @@ def _signals(reporter: Reporter, ranks: Ranks) -> Iterator[list[int]]:
                 os.write(2, f"stopping after this update{once_more}\n".encode())
         noted.append(number)
 
-    # A terminal that is closed sends SIGHUP. What the caller has ignored, as nohup does, stays so.
-    heard = [
-        number
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        if signal.getsignal(number) != signal.SIG_IGN
-    ]
+    heard = stop_signals() + [signal.SIGINT] * (signal.getsignal(signal.SIGINT) != signal.SIG_IGN)
     previous: dict[int, Any] = {number: signal.signal(number, note) for number in heard}
     try:
         yield noted

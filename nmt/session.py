@@ -28,6 +28,7 @@ A_DAY = 86_400.0
 LINE_EVERY = 100  # updates, where there is no progress bar
 REPORT_EVERY = 60.0  # seconds between two writings of report.html that no validation asks for
 FEW = 10  # validation lines, of which half may well be the same
+MUCH = 0.1  # of the updates' time, from which validations make the first estimate a wrong one
 WORSE = 1.2  # times the loss before an interruption: something is amiss
 
 
@@ -54,13 +55,16 @@ class Session:
         self.kind = directory.describe().kind if self.ranks.first else ""
         self.resumed_at, self.minutes_before = self.progress.update, self.progress.minutes
         self.saved_at = self.progress.update  # the update of the last checkpoint
+        self.averaged: list[int] = []  # the updates whose mean the weights to use are
         self.recorded = True  # whether a checkpoint knows of the last validation, and the weights to use with it
         self.micro_batch_tokens = self.progress.micro_batch_tokens
         self.loss_before = self.progress.last_loss
         self.started, self.since = started, time.perf_counter()
-        self.estimated = False
+        self.scored: list[float] = []  # seconds that each validation took
+        self.estimated = False  # whether the time left was told, ...
+        self.unsure = False  # ... without the validations, before the first of them
         self.reported = time.perf_counter()
-        self.broken: set[str] = set()  # of what only shows a run, and was told of once
+        self.warned: set[str] = set()  # of what is told of once
         self.board: TensorBoard | None = None
         if self.ranks.first:
             with self._optional("the TensorBoard logs"):
@@ -104,7 +108,7 @@ class Session:
         self.recorded = False
         if self.ranks.first:
             with self._going_on(f"the validation of update {progress.update:,} is not recorded"):
-                write_average(self.directory, progress, self.config, self.kind)
+                self._average()
                 # Last but for tidying up, so that after a sudden end what is not recorded is done again.
                 checkpoint.record(path_of(self.directory.checkpoints, progress.update), progress)
                 self.recorded = True
@@ -124,17 +128,39 @@ class Session:
                 f"checkpoints up to the best, update {progress.best:,}"
             )
 
+    def _average(self) -> None:
+        """Write the weights to use, and warn where they are the mean of fewer checkpoints than they should be."""
+        self.averaged = write_average(self.directory, self.progress, self.config, self.kind)
+        if missing := {*to_average(self.progress, self.config)} - {*self.averaged}:
+            lost = f"the checkpoint of update {max(missing):,} is damaged or gone"
+            self._warn_once(lost, f"{lost}; the weights to use: {_mean_of(self.averaged)}")
+
+    def average_anew(self) -> None:
+        """Of a run that was finished before: weights of another average, but never a mean of fewer than that asks for."""
+        progress, config = self.progress, self.config
+        if self.ranks.first:
+            self.averaged = write_average(self.directory, progress, config, self.kind, fewer=False)
+        asked, self.averaged = to_average(progress, config), self.ranks.hand_out(self.averaged)
+        if self.averaged == asked:
+            self.finish()
+        else:
+            kept = f"; --average {len(self.averaged)} takes those that are whole" if self.averaged else ""
+            self.reporter.warn(
+                f"the weights to use stay as they are: for an average of {counted(len(asked), 'checkpoint')}, that of update "
+                f"{max({*asked} - {*self.averaged}):,} is damaged or gone{kept}"
+            )
+
     def finish(self) -> None:
-        """Of a run that began from another model: what the weights to use are worth on either text."""
+        """Log and say which checkpoints the weights to use are the mean of, and what these are worth."""
         weights = load_weights(self.directory.weights_path) if self.ranks.first else {}
         self.trainer.model.load_state_dict(self.ranks.hand_out(weights))
         _, event, said = self._score()
-        self._log({"event": "average", "step": self.progress.update} | event)
-        self.reporter.say(f"the weights to use: {said}")
+        self._log({"event": "average", "step": self.progress.update, "updates": self.averaged} | event)
+        self.reporter.say(f"the weights to use: {_mean_of(self.averaged)}; {said}")
 
     def _score(self) -> tuple[Validation | None, dict[str, Any], str]:
         """What validation found, if it did not fail; as the log has it, and as a person reads it."""
-        found, event, said = None, {}, ["no validation text"]
+        found, event, said, began = None, {}, ["no validation text"], time.perf_counter()
         try:
             if self.validator:
                 found = self.validator.validate(self.trainer.model, self.progress.micro_batch_tokens, self.ranks)
@@ -149,10 +175,11 @@ class Session:
                 said.append(f"on the {before.name}: {old}")
             except NmtError as error:
                 self.reporter.warn(f"validation on the {before.name} failed ({error})")
+        self.scored.append(time.perf_counter() - began)
         return found, event, "; ".join(said)
 
     def log(self, interval: Interval) -> None:
-        steps, reporter = self.config.steps, self.reporter
+        reporter = self.reporter
         if not self.ranks.first:
             return
         self._log(
@@ -174,17 +201,34 @@ class Session:
         if self.progress.micro_batch_tokens != self.micro_batch_tokens:
             self.micro_batch_tokens = self.progress.micro_batch_tokens
             reporter.warn(f"out of memory: going on with micro-batches of {self.micro_batch_tokens:,} tokens")
-        done = interval.update - self.resumed_at
-        left = (steps - interval.update) * (time.perf_counter() - self.since) / done
-        status = f"loss {interval.loss:.3f}, {interval.tokens_per_second:,.0f} tokens/s, {duration(left)} left"
+        left = self._time_left(interval.update)
+        status = f"loss {interval.loss:.3f}, {interval.tokens_per_second:,.0f} tokens/s, {left} left"
         reporter.bar.update(self.task, completed=interval.update, status=status)
         if not reporter.on_terminal and interval.update % LINE_EVERY == 0:
-            reporter.say(f"update {interval.update:,} of {steps:,}: {status}, lr {interval.learning_rate:.2e}")
-        if not self.estimated and done >= ESTIMATE_AFTER:
-            self.estimated = True
-            reporter.say(f"about {duration(left)} to the end, {counted(steps - interval.update, 'update')} from here")
+            reporter.say(
+                f"update {interval.update:,} of {self.config.steps:,}: {status}, lr {interval.learning_rate:.2e}"
+            )
+
+    def _time_left(self, update: int) -> str:
+        """For a person; told of after some updates too, and once more where the first validation shows it to be much longer."""
+        steps, every, done = self.config.steps, self.config.validate_every, update - self.resumed_at
+        updating = (steps - update) * (time.perf_counter() - self.since - sum(self.scored)) / done
+        # At this update or later, but before the last one; then of that, and of the weights to use.
+        ahead = (steps - 1) // every - (update - 1) // every + 2 if self.validator or self.before else 0
+        validating = ahead * sum(self.scored) / max(1, len(self.scored))
+        left, known = updating + validating, bool(self.scored) or not ahead
+        corrected = self.unsure and known and validating > MUCH * updating
+        self.unsure = self.unsure and not known
+        if corrected or (done >= ESTIMATE_AFTER and not self.estimated):
+            self.estimated, self.unsure = True, not known
+            besides = f" and {counted(ahead, 'validation')}" if ahead else ""
+            unknown = "" if known else "; how long these take, the first will tell"
+            self.reporter.say(
+                f"about {duration(left)} to the end, {counted(steps - update, 'update')}{besides} from here{unknown}"
+            )
             if left > A_DAY:
-                reporter.warn("this is more than a day; a smaller --preset or fewer --steps train sooner")
+                self._warn_once("a day", "this is more than a day; a smaller --preset or fewer --steps train sooner")
+        return duration(left) if known else f"over {duration(left)}"
 
     def _minutes(self) -> float:
         """Since the run's first beginning, stops not counted."""
@@ -221,20 +265,37 @@ class Session:
         try:
             yield
         except Exception as error:
-            if what not in self.broken:
-                self.broken.add(what)
-                self.reporter.warn(f"{what} cannot be written ({error}); training goes on")
+            self._warn_once(what, f"{what} cannot be written ({error}); training goes on")
+
+    def _warn_once(self, about: str, text: str) -> None:
+        if about not in self.warned:
+            self.warned.add(about)
+            self.reporter.warn(text)
 
 
-def write_average(directory: ModelDirectory, progress: Progress, config: TrainingConfig, kind: str) -> int:
-    """The weights to use: the mean of the last validated checkpoints, or after an early stop of those up to the best.
-
-    Of so many as `average` asks for, or of those that are still there and whole, back to the first gap. Returns their number.
-    `kind` is the model's, see description.py.
+def to_average(progress: Progress, config: TrainingConfig) -> list[int]:
+    """The updates of whose checkpoints the weights to use are the mean: so many of the last validated ones as `average` asks
+    for, after an early stop of those up to the best.
     """
-    ending = progress.best if progress.stale(config.patience) else None
-    last = checkpoint.averaged(progress, config.average, ending)
+    return checkpoint.averaged(progress, config.average, progress.best if progress.stale(config.patience) else None)
+
+
+def write_average(
+    directory: ModelDirectory, progress: Progress, config: TrainingConfig, kind: str, fewer: bool = True
+) -> list[int]:
+    """Write the weights to use: of those to average the ones that are there and whole, back to the first gap.
+
+    Returns their updates. Not `fewer`, nothing is written where one is missing. `kind` is the model's, see description.py.
+    """
+    last = to_average(progress, config)
     weights, count = checkpoint.average((path_of(directory.checkpoints, update) for update in reversed(last)), kind)
-    if count:  # else nothing is validated yet, and the weights saved at the stop stay
+    # Before anything is validated, the weights saved at the stop stay.
+    if count and (fewer or count == len(last)):
         save_weights(directory.weights_path, weights, kind)
-    return count
+    return last[len(last) - count :]
+
+
+def _mean_of(updates: list[int]) -> str:
+    if len(updates) < 2:
+        return f"those of update {updates[0]:,}" if updates else "as they were"
+    return f"the average of {counted(len(updates), 'checkpoint')}, updates {updates[0]:,} to {updates[-1]:,}"

@@ -4,7 +4,6 @@ Rank 0 does this for all ranks, and is the only one that speaks.
 """
 
 import platform
-import shutil
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,7 +36,7 @@ from nmt.data.vocabulary import SAMPLE, Vocabulary
 from nmt.description import LANGUAGE, Description, kind_of
 from nmt.errors import UsageError
 from nmt.formatting import counted
-from nmt.lines import sha256_of
+from nmt.lines import remove, sha256_of
 from nmt.looks import unlike
 from nmt.model_directory import BEFORE, WEIGHTS, ModelDirectory
 from nmt.reporting import Reporter
@@ -190,7 +189,7 @@ class Settler:
             if not copies:
                 self.reporter.say("lines without a letter: to be translated, as in the training text, and not copied")
             identity["data"]["copies_letterless"] = copies
-            _clear(self.directory)  # of the old run, or of one that was stopped before it had begun
+            self._clear()  # of the old run, or of one that was stopped before it had begun
             if origin:
                 self._borrow(origin, weights, before, kind_of(self.languages, model, vocabulary.sha256))
             self._begin(identity, vocabulary, name, request.command)
@@ -231,6 +230,13 @@ class Settler:
             f"vocabulary: {counted(len(vocabulary), 'piece')}{fewer}, learned from {counted(min(kept, SAMPLE), 'pair')}"
         )
         return vocabulary
+
+    def _clear(self) -> None:
+        """Delete a run's own files, and nothing else."""
+        for path in self.directory.files():
+            if path.is_symlink():
+                self.reporter.say(f"{path}: a link, which is removed; what it leads to, {path.resolve()}, stays")
+            remove(path)
 
     def _borrow(self, origin: Origin, weights: dict[str, torch.Tensor], before: Text | None, kind: str) -> None:
         """Take over the origin's weights and held-out text too, so that the directory is whole from the beginning."""
@@ -305,12 +311,3 @@ def describe_data(corpus: Corpus) -> dict[str, Any]:
         "lines": {name: split.count for name, split in splits.items() if split},
         "sha256": {name: split.sha256 for name, split in splits.items() if split},
     }
-
-
-def _clear(directory: ModelDirectory) -> None:
-    """Delete a run's own files, and nothing else."""
-    for path in directory.files():
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)

@@ -11,9 +11,10 @@ from safetensors.torch import load_file
 
 from nmt.scoring import metrics
 from nmt.scoring.metrics import Score
+from nmt.session import Session
 from tests.runs import events, files, outcome, train
 
-MEASURED = metrics.bleu
+MEASURED, FINISH = metrics.bleu, Session.finish
 EVERY = {"validate_every": 2}  # of 24 updates
 PATIENT = ("--patience", "3")
 RISE_AND_FALL = (1.0, 2.0, 5.0, 4.0, 4.5, 3.0, 6.0, 1.0, 1.0, 1.0, 1.0, 1.0)  # BLEU: best at 6, then at 14
@@ -26,7 +27,13 @@ def script(monkeypatch: pytest.MonkeyPatch, *values: float) -> None:
     def scripted(hypotheses: list[str], references: list[list[str]]) -> Score:
         return dataclasses.replace(MEASURED(hypotheses, references), value=next(left))
 
+    def finish(self: Session) -> None:  # of the weights to use BLEU is what it is
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(metrics, "bleu", MEASURED)
+            FINISH(self)
+
     monkeypatch.setattr(metrics, "bleu", scripted)
+    monkeypatch.setattr(Session, "finish", finish)
 
 
 def assert_mean(model: Path, *updates: int) -> None:

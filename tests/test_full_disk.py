@@ -128,10 +128,10 @@ def fail_at(monkeypatch: pytest.MonkeyPatch, update: int) -> None:
     """Let the weights to use not be written after this update, whose checkpoint is safe."""
     write = session.write_average
 
-    def failing(directory: ModelDirectory, progress: Any, config: Any, kind: str) -> None:
+    def failing(directory: ModelDirectory, progress: Any, config: Any, kind: str) -> list[int]:
         if progress.update == update:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory.weights_path))
-        write(directory, progress, config, kind)
+        return write(directory, progress, config, kind)
 
     monkeypatch.setattr(session, "write_average", failing)
 
@@ -171,10 +171,10 @@ def test_a_torn_line_of_the_log_spoils_no_other(corpus: Path, tmp_path: Path) ->
     torn = log.read_text(encoding="utf-8").splitlines()[2]
     assert (len(torn), torn[0]) == (30, "{")
     kept = [(event["event"], event["step"]) for event in ModelDirectory(tmp_path / "model").events()]
-    assert kept == [("validation", 8), ("validation", 16), ("training", 24), ("validation", 24)]
+    assert kept == [("validation", 8), ("validation", 16), ("training", 24), ("validation", 24), ("average", 24)]
     assert train(tmp_path / "model", corpus, "--steps", "32").exit_code == 0
     assert [(event["event"], event["step"]) for event in events(tmp_path / "model")] == [
-        *kept, ("training", 32), ("validation", 32),
+        *kept[:-1], ("training", 32), ("validation", 32), ("average", 32),
     ]  # fmt: skip
 
 

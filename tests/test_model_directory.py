@@ -107,12 +107,14 @@ def test_can_be_read_by_others(overfitted: Path) -> None:
 
 
 def test_the_log_is_cut_back(tmp_path: Path) -> None:
-    """Events after the update, and a line torn by a sudden end, go; all before stays as it was written."""
+    """Events after the update, a line torn by a sudden end, and how the run had ended go; all before stays as written."""
     directory = ModelDirectory(tmp_path)
     for step in (20, 30, 30, 40):
         directory.log({"event": "training", "step": step, "loss": 1 / 3})
     written = directory.metrics_path.read_text()
-    directory.metrics_path.write_text(written + '{"step": 60, "lo')
+    directory.metrics_path.write_text(written + '{"event": "average", "step": 30}\n{"step": 60, "lo')
+    directory.cut_log(30, [], over=True)
+    assert directory.events()[-1] == {"event": "average", "step": 30}
     directory.cut_log(30, [])
     assert directory.metrics_path.read_text() == "".join(line + "\n" for line in written.splitlines()[:3])
 

@@ -114,7 +114,10 @@ def test_the_log_tells_the_run(uninterrupted: Path) -> None:
     log = events(uninterrupted)
     trained, validated = [e for e in log if "loss" in e], [e for e in log if "bleu" in e]
     assert [event["step"] for event in trained] == [20, 24]
-    assert [event["step"] for event in validated] == [8, 16, 24]
+    assert [(event["event"], event["step"]) for event in validated] == [
+        *(("validation", step) for step in (8, 16, 24)), ("average", 24),
+    ]  # fmt: skip
+    assert validated[-1]["updates"] == [16, 24]
     for event in trained:
         step = event["step"]
         assert event["lr"] == pytest.approx(16**-0.5 * min(step**-0.5, step * 22**-1.5))
@@ -142,7 +145,7 @@ def test_the_same_seed_gives_the_same_bytes(uninterrupted: Path, corpus: Path, t
 def test_a_failure_of_validation_ends_nothing(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uninterrupted: Path
 ) -> None:
-    """Where validation fails each time, the run says so, logs it, goes on to its end and the same weights."""
+    """Where validation fails each time, that of the average too, the run says so, logs it, and ends with the same weights."""
 
     def fail(*_: object) -> None:
         raise MemoryError("no room")
@@ -150,9 +153,9 @@ def test_a_failure_of_validation_ends_nothing(
     monkeypatch.setattr(metrics, "bleu", fail)
     done = train(tmp_path / "model", corpus)
     assert done.exit_code == 0
-    assert done.stderr.count("no room") == 3
+    assert done.stderr.count("no room") == 4
     logged = [event for event in events(tmp_path / "model") if "validation_error" in event]
-    assert [event["step"] for event in logged] == [8, 16, 24]
+    assert [event["step"] for event in logged] == [8, 16, 24, 24]
     assert outcome(tmp_path / "model")[:2] == outcome(uninterrupted)[:2]
 
 
@@ -176,7 +179,7 @@ def test_collapse_is_said_once_the_warm_up_is_over(corpus: Path, tmp_path: Path)
     same = [("The same.", f"Das {number}.") for number in range(8)] + [("Another one.", "Ein."), ("More.", "Mehr.")]
     write_corpus(data, valid=same)
     done = train(tmp_path / "model", data, "--quiet", steps=4, validate_every=2, warmup=3)
-    assert [event["same"] > 0.5 for event in events(tmp_path / "model") if "bleu" in event] == [True, True]
+    assert [event["same"] > 0.5 for event in events(tmp_path / "model") if event["event"] == "validation"] == [True] * 2
     [warning] = [line for line in done.stderr.splitlines() if "collapsed" in line]
     assert warning.startswith("warning: ")
 

@@ -2,14 +2,17 @@
 
 A checkpoint is a folder, checkpoints/step-000300, with the weights (model.safetensors, the shared matrix once), Adam's moments
 (optimizer.pt) and how far the run had come (progress.json). It is written beside and renamed. Nothing in it is pickled but
-tensors, numbers, strings, lists and dicts, and it is read with `weights_only=True`.
+tensors, numbers, strings, lists and dicts, and it is read with `weights_only=True`. A digest covers all of it: the weights have
+their own, and progress.json has one of the moments and one of itself.
 """
 
+import hashlib
 import json
-import shutil
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from pydantic import ConfigDict, TypeAdapter
@@ -17,12 +20,13 @@ from torch import Tensor
 
 from nmt.description import Count
 from nmt.errors import UsageError
-from nmt.lines import replace_text, replaced_folder
+from nmt.lines import parse_json, remove, replace_text, replaced_folder, sha256_of
 from nmt.model_directory import PROGRESS, WEIGHTS, path_of, saved
 from nmt.weights import load_weights, save_weights
 
 OPTIMIZER = "optimizer.pt"
 DAMAGED = ".damaged"
+DIGEST = "sha256"  # in progress.json: of all else in it
 
 
 @dataclass
@@ -47,6 +51,7 @@ class Progress:
     target_tokens: Count = 0
     tokens: Count = 0  # of both sides ...
     cells: Count = 0  # ... and with padding
+    moments: str = field(default="", compare=False)  # the SHA-256 of the checkpoint's optimizer.pt
 
     @property
     def best(self) -> int | None:
@@ -71,6 +76,7 @@ def save(
             save_weights(part / WEIGHTS, model.state_dict(), made_for)
             with (part / OPTIMIZER).open("wb") as file:
                 torch.save(optimizer.state_dict(), file)
+            progress.moments = sha256_of(part / OPTIMIZER)
             record(part, progress)
         except Exception as error:  # torch.save wraps what the disk said
             raise (error.__context__ if isinstance(error.__context__, OSError) else error) from None
@@ -79,7 +85,21 @@ def save(
 
 def record(path: Path, progress: Progress) -> None:
     """Write the progress of a checkpoint anew, as when its validation is done."""
-    replace_text(path / PROGRESS, json.dumps(asdict(progress), indent=1) + "\n")
+    told = asdict(progress)
+    replace_text(path / PROGRESS, json.dumps(told | {DIGEST: _digest(told)}, indent=1) + "\n")
+
+
+def _read(path: Path) -> Progress:
+    """The progress of a checkpoint. Raises OSError, and ValueError where it is not what was written."""
+    told = parse_json((path / PROGRESS).read_bytes())
+    digest = told.pop(DIGEST, None)  # an earlier nmt wrote none
+    if digest is not None and digest != _digest(told):
+        raise ValueError(f"{PROGRESS} is not what was written")
+    return TypeAdapter(Progress).validate_json(json.dumps(told))
+
+
+def _digest(told: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
 
 def resume(
@@ -102,7 +122,7 @@ def resume(
             continue
         for later in [later for later in saved(folder) if later > update]:
             aside = path_of(folder, later).with_suffix(DAMAGED)
-            shutil.rmtree(aside, ignore_errors=True)
+            remove(aside)
             path_of(folder, later).rename(aside)
         return progress, torn
     if torn:
@@ -114,9 +134,11 @@ def restore(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer
     """Load a checkpoint into model and optimiser. Raises UsageError if it is damaged, or another's than its name says."""
     weights = load_weights(path / WEIGHTS, made_for)
     try:
-        progress = TypeAdapter(Progress).validate_json((path / PROGRESS).read_bytes())
+        progress = _read(path)
         if path_of(path.parent, progress.update) != path:
             raise ValueError(f"{PROGRESS} is of update {progress.update:,}")
+        if progress.moments and progress.moments != sha256_of(path / OPTIMIZER):
+            raise ValueError(f"{OPTIMIZER} is not what was written")
         moments = torch.load(path / OPTIMIZER, map_location="cpu", weights_only=True)
         # Not its settings, which are the recipe's; and sizes are checked here, for PyTorch does not.
         moments = {
@@ -140,6 +162,8 @@ def _checked(state: dict[int, dict[str, Tensor]], optimizer: torch.optim.Optimiz
         raise ValueError("the moments are of another model")
     if any(one[name].dtype != torch.float32 or len(one) != len(names) for one in state.values() for name in names):
         raise ValueError("the moments are not Adam's, or not in fp32")
+    if not all(bool(one[name].isfinite().all()) for one in state.values() for name in names):
+        raise ValueError("the moments are no numbers")
     return state
 
 
@@ -172,7 +196,8 @@ def averaged(progress: Progress, count: int, ending: int | None = None) -> list[
 def tidy(folder: Path, progress: Progress, count: int) -> None:
     """Delete what no resume and no average needs: the newest two and the best keep all, averaged ones their weights."""
     for left in (*folder.glob("step-*.part"), *folder.glob(f"step-*{DAMAGED}")):
-        shutil.rmtree(left, ignore_errors=True)
+        with suppress(OSError):
+            remove(left)
     best = progress.best
     complete = {*saved(folder)[-2:], *([] if best is None else [best])}
     weights = {*averaged(progress, count), *([] if best is None else averaged(progress, count, best))}
@@ -182,7 +207,7 @@ def tidy(folder: Path, progress: Progress, count: int) -> None:
         if update in weights:
             (path_of(folder, update) / OPTIMIZER).unlink(missing_ok=True)
         else:
-            shutil.rmtree(path_of(folder, update))
+            remove(path_of(folder, update))
 
 
 def size(model: torch.nn.Module, count: int) -> int:

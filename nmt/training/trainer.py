@@ -284,14 +284,18 @@ class Trainer:
             self._refuse_nonsense()
 
     def _refuse_nonsense(self) -> None:
-        """Raises NmtError where loss or weights are no longer numbers, before such weights replace good ones."""
+        """Raises NmtError where loss, weights or moments are no longer numbers, before such ones replace good ones.
+
+        Moments can be infinite alone: the square of a large gradient is, and its weight then never changes again.
+        """
         self.progress.loss = float(self.summed_loss)
+        moments = (tensor for state in self.optimizer.state.values() for tensor in state.values())
         finite = math.isfinite(self.progress.loss) and all(
-            bool(weights.isfinite().all()) for weights in self.model.parameters()
+            bool(tensor.isfinite().all()) for tensor in (*self.model.parameters(), *moments)
         )
         if not finite:
             error = NmtError(
-                f"loss or weights are no longer numbers after update {self.progress.update}: lower the learning rate "
+                f"loss, weights or moments are no longer numbers after update {self.progress.update}: lower the learning rate "
                 "(factor) or lengthen the warm-up (warmup) under [training] in a --config file, and use --restart"
             )
             error.everywhere = True  # the sum over the ranks is no number on any of them

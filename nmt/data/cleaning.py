@@ -21,9 +21,7 @@ REASONS = {  # a pair is counted under the first that holds
     IDENTICAL: "with identical sides",
     REPEATED: "seen before",
 }
-TELLING = (
-    0.01  # of all pairs must have a source without a letter, to tell what becomes of those: fewer may well be mistakes
-)
+TELLING = 0.01  # of all pairs must have a source without a letter, to tell what becomes of those: fewer may be mistakes
 BUCKETS = 16  # so many parts of the digests are sorted one after the other, which needs a sixteenth of the memory
 
 
@@ -68,7 +66,7 @@ def facts_of(source: str, target: str) -> int:
         facts |= IDENTICAL
     if clean(source) != source or clean(target) != target:
         facts |= CONTROLS
-    if not source[:1].isalpha() and needs_no_translation(source):
+    if not (facts & EMPTY_SOURCE or source[:1].isalpha()) and needs_no_translation(source):
         facts |= LETTERLESS
     return facts
 

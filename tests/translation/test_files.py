@@ -98,9 +98,9 @@ def test_what_is_flagged_in_json_is_counted_on_stderr(echo: Echo, vocabulary: Vo
     text = "a\n\n" + "".join(f"word{number} " for number in range(600)) + "\n" + 9 * "a " + "\n"
     done = call("translate", "--format", "json", "--quiet", stdin=text.encode())
     flags = [json.loads(row)["hypotheses"][0]["flags"] for row in done.stdout.split("\n")[:-1]]
-    assert flags == [["limit", "repetition"], [], ["cut", "limit", "repetition"], ["limit"]]
+    assert flags == [["limit", "repetition"], [], ["cut", "limit", "repetition", "numbers"], ["limit"]]
     warnings = [line.partition(":")[2].rpartition(": ")[::2] for line in done.stderr.rstrip().split("\n")]
-    assert [numbers for _, numbers in warnings] == ["line 3", "lines 1, 3, 4", "lines 1, 3"]
+    assert [numbers for _, numbers in warnings] == ["line 3", "lines 1, 3, 4", "lines 1, 3", "line 3"]
 
 
 # What cannot be read or written.

@@ -76,7 +76,7 @@ def refusal(done: Result, code: int = 2) -> str:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first, so that no worker is left alone with one at the end."""
-    longest = ["test_demo.py", "test_readme.py"]
+    longest = ["test_emulated.py", "test_demo.py", "test_readme.py"]
     items.sort(key=lambda item: longest.index(item.path.name) if item.path.name in longest else len(longest))
 
 

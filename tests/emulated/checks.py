@@ -27,6 +27,9 @@ from tests.test_cuda import trainer_on
 from tests.translation.test_search import sentences, small_model
 
 PRECISIONS = ["fp32", "bf16"]
+# Launches of base's six layers: as many as there are now, so that one more is noticed.
+MOST_A_MICRO_BATCH = 1_080  # forward and backward, and its share of Adam's step, in bf16
+MOST_A_STEP = {("fp32", 1): 134, ("fp32", 4): 140, ("bf16", 1): 152, ("bf16", 4): 158}  # of the search, by beam
 NEAR = {"fp32": 1e-5, "bf16": 1e-2}  # relative: sums in another order, and rounding to 8 bits at other places
 
 
@@ -49,25 +52,25 @@ def losses_of(trainer: Trainer, updates: int) -> list[float]:
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_updates_of_several_micro_batches_are_a_cpus(precision: str) -> None:
-    on_gpu = trainer_on("cuda", precision, micro_batch_tokens=300)
-    on_cpu = trainer_on("cpu", precision, micro_batch_tokens=300)
+    on_gpu, on_cpu = (
+        trainer_on(device, precision, tokens_per_update=500, micro_batch_tokens=200) for device in ("cuda", "cpu")
+    )
     assert len(on_gpu.cut(on_gpu.plan.epoch(0)[0]).batches) > 3
-    assert losses_of(on_gpu, 4) == pytest.approx(losses_of(on_cpu, 4), rel=NEAR[precision])
+    assert losses_of(on_gpu, 3) == pytest.approx(losses_of(on_cpu, 3), rel=NEAR[precision])
 
 
 def test_nothing_in_an_update_waits_and_launches_are_few(gpu: Gpu) -> None:
     """Of base's depth, for which a launch is as dear as for its width."""
-    trainer = trainer_on("cuda", "bf16", micro_batch_tokens=300, layers=6)
+    trainer = trainer_on("cuda", "bf16", tokens_per_update=400, micro_batch_tokens=200, layers=6)
     first, second = trainer.plan.epoch(0)[:2]
     trainer.update(first)
     share = trainer.cut(second)
     gpu.reset()
     gpu.may_wait = False
     trainer.update(second, share)
-    assert gpu.launches.total() / len(share.batches) <= MOST_A_MICRO_BATCH, gpu.launches.most_common(20)
-
-
-MOST_A_MICRO_BATCH = 1_200
+    launches = gpu.launches.total() / len(share.batches)
+    print(f"{launches:.0f} launches a micro-batch of {len(share.batches)}")
+    assert launches <= MOST_A_MICRO_BATCH, gpu.launches.most_common(20)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -129,9 +132,6 @@ def test_search_in_bf16_is_near(name: str) -> None:
             assert one.log_probability == pytest.approx(other.log_probability, rel=2e-2)
 
 
-MOST_A_STEP = {"fp32": 180, "bf16": 180}
-
-
 @pytest.mark.parametrize("beam", [1, 4])
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_search_waits_once_a_step_and_launches_little(
@@ -154,11 +154,12 @@ def test_search_waits_once_a_step_and_launches_little(
 
     monkeypatch.setattr(TransformerSteps, "step", counted)
     gpu.reset()
-    engine.search(sentences(2, count=16, size=200), SearchOptions(beam=beam, extra=8))
+    sources = [source[:12] for source in sentences(2, count=16, size=200)]
+    engine.search(sources, SearchOptions(beam=beam, extra=12))
     launches = (gpu.launches.total() - before[0]) / len(steps)
-    assert len(steps) > 20
+    assert len(steps) > 12
     assert len(gpu.waits) <= len(steps), gpu.waits
-    assert launches <= MOST_A_STEP[precision], (launches, gpu.launches.most_common(30))
+    assert launches <= MOST_A_STEP[precision, beam], (launches, gpu.launches.most_common(30))
     print(f"{precision} beam {beam}: {launches:.0f} launches a step, {len(gpu.waits)} waits in {len(steps)} steps")
 
 
@@ -191,9 +192,9 @@ def once(place: int) -> Callable[[str], None]:
     return fail
 
 
-@pytest.mark.parametrize("share", [0, 0.2, 0.4, 0.6, 0.8, 0.95, 1])
+@pytest.mark.parametrize("share", [0, 0.3, 0.6, 0.95])
 def test_memory_that_runs_out_anywhere_in_an_update_halves_its_micro_batches(share: float, gpu: Gpu) -> None:
-    """And the update is what it would have been, as the next one's loss tells."""
+    """Before Adam's step, which takes none: the update is then what it would have been, as the next one's loss tells."""
 
     def updated(fail: Callable[[str], None]) -> Trainer:
         trainer = trainer_on("cuda", micro_batch_tokens=400, tokens_per_update=600)
@@ -206,19 +207,19 @@ def test_memory_that_runs_out_anywhere_in_an_update_halves_its_micro_batches(sha
 
     calls: list[str] = []
     straight = updated(calls.append)
-    failing = updated(once(1 + round(share * (len(calls) - 1))))
+    failing = updated(once(1 + round(share * (calls.index("_fused_adam_") - 1))))
     assert failing.progress.micro_batch_tokens == 200
     assert float(failing.summed_loss) == pytest.approx(float(straight.summed_loss), rel=1e-5)
 
 
 def test_memory_that_runs_out_in_a_search_halves_its_batch(gpu: Gpu) -> None:
-    model = small_model(1).to("cuda")
+    engine, sources = TorchEngine(small_model(1).to("cuda")), [source[:8] for source in sentences(1, count=6)]
     calls: list[str] = []
     gpu.fail = calls.append
-    expected = search(model, "fp32", SEARCHES["beam 4"], 1)
+    expected = engine.search(sources, SearchOptions(extra=5))
     for share in (0.01, 0.5, 0.95):
         gpu.fail = once(round(share * len(calls)))
-        found = search(model, "fp32", SEARCHES["beam 4"], 1)
+        found = engine.search(sources, SearchOptions(extra=5))
         assert [[one.ids for one in best] for best in found] == [[one.ids for one in best] for best in expected]
 
 
@@ -230,10 +231,11 @@ def test_commands_do_on_it_what_they_do_on_a_cpu(tmp_path: Path, corpus: Path) -
         model = tmp_path / device / "model"
         model.parent.mkdir()
         options = ("--device", device, "--micro-batch-tokens", "100", "--dropout", "0")
-        assert runs.train(model, corpus, *options, "--steps", "16").exit_code == 0
-        done = runs.train(model, corpus, *options)
+        lengths = {"steps": 10, "validate_every": 5}
+        assert runs.train(model, corpus, *options, "--steps", "5", **lengths).exit_code == 0
+        done = runs.train(model, corpus, *options, **lengths)
         assert done.exit_code == 0, done.stderr
-        assert "going on after update 16" in done.stderr
+        assert "going on after update 5" in done.stderr
         text = "".join(f"{line}\n" for line in ("I see the old man.", "", "We have a dog."))
         translated = call("translate", "-m", model, "--device", device, "--format", "json", stdin=text.encode())
         assert translated.exit_code == 0, translated.stderr

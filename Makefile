@@ -4,9 +4,9 @@ BIN := .venv/bin
 DEMO := demo-model
 # Two at a time, for a test is mostly one thread; file by file, for the tests of a file share what they train; in the order
 # of tests/conftest.py.
-PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+PYTEST := pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test slow check pictures clean
+.PHONY: demo test test-oldest slow check pictures clean
 
 # Trains on the embedded corpus, translates sentences the model never saw from a file and through a pipe, and scores it.
 demo: .venv/installed
@@ -22,10 +22,14 @@ demo: .venv/installed
 	@echo "      .venv/bin/nmt train --data FOLDER --model MINE    with your own train.en and train.de"
 
 test: check
-	$(PYTEST) -m "not slow"
+	$(BIN)/$(PYTEST) -m "not slow"
+
+# The same tests with the oldest versions that pyproject.toml allows.
+test-oldest: .venv-oldest/installed
+	.venv-oldest/bin/$(PYTEST) -m "not slow"
 
 slow: .venv/installed
-	$(PYTEST) -m slow
+	$(BIN)/$(PYTEST) -m slow
 
 check: .venv/installed
 	$(BIN)/ruff check
@@ -38,9 +42,15 @@ check: .venv/installed
 	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
+.venv-oldest/installed: pyproject.toml constraints.txt tests/oldest.py
+	$(PYTHON) -m venv $(@D)
+	$(PYTHON) tests/oldest.py > $(@D)/constraints.txt
+	$(@D)/bin/pip install --disable-pip-version-check -c $(@D)/constraints.txt -e '.[dev]'
+	touch $@
+
 # The README's, from the model of `make demo`; they need Chromium.
 pictures: .venv/installed
 	$(BIN)/python data/pictures/draw.py $(DEMO)
 
 clean:
-	rm -rf .venv $(DEMO)
+	rm -rf .venv .venv-oldest $(DEMO)

@@ -3,8 +3,11 @@
 import gzip
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
+
+from packaging.requirements import Requirement
 
 from nmt.data import corpus
 
@@ -53,3 +56,34 @@ def test_versions_are_pinned_plainly() -> None:
         name, _, version = line.partition("==")
         assert name
         assert version.replace(".", "").isalnum(), line
+
+
+def required(*extras: str) -> dict[str, Requirement]:
+    """By name what these extras of pyproject.toml ask for, or what nmt itself does."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lines = [line for extra in extras for line in project["optional-dependencies"][extra]] or project["dependencies"]
+    return {requirement.name: requirement for requirement in map(Requirement, lines)}
+
+
+def pinned(lines: str) -> dict[str, str]:
+    return dict(line.split("==") for line in lines.splitlines())
+
+
+def test_every_requirement_is_pinned_within_its_bounds() -> None:
+    pins = pinned((ROOT / "constraints.txt").read_text())
+    for name, requirement in (required() | required("fast", "moses", "tensorboard") | required("dev")).items():
+        assert requirement.specifier.contains(pins[name]), requirement
+
+
+def test_oldest_versions_are_the_lower_bounds() -> None:
+    """`make test-oldest` installs all that nmt asks for at its bounds, but PyTorch and the tools as they are pinned."""
+    script = [sys.executable, str(ROOT / "tests" / "oldest.py")]
+    oldest = pinned(subprocess.run(script, check=True, capture_output=True, text=True).stdout)
+    pins = pinned((ROOT / "constraints.txt").read_text())
+    run_time, tools = required() | required("fast", "moses", "tensorboard"), required("dev")
+    assert oldest.keys() == run_time.keys() | tools.keys()
+    for name, version in oldest.items():
+        if name in run_time and name != "torch":
+            assert f"{name}>={version}" == str(run_time[name]) == str(tools.get(name, run_time[name]))
+        else:
+            assert version == pins[name]

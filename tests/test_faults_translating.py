@@ -53,7 +53,7 @@ def test_numbers_of_numpy_and_any_iterable_of_lines_are_welcome(overfitted: Path
     expected = translator.translate(sources[:2], beam=2)
     assert translator.translate((line for line in sources[:2]), beam=np.int64(2)) == expected  # type: ignore[arg-type]
     for arguments in ((7,), (overfitted, 1), (overfitted, "cpu", None)):
-        with pytest.raises(TypeError, match="^(model|device|engine) must be a (path|str), not "):
+        with pytest.raises(TypeError, match=r"^(model|device|engine) must be a (path|str), not "):
             nmt.load(*arguments)
 
 

@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from nmt.cores import threads
 from nmt.data.vocabulary import Vocabulary
 from nmt.errors import UsageError
 from nmt.ids import EOS, FIRST_PIECE
@@ -43,15 +44,15 @@ class CTranslate2Engine:
     def __init__(self, folder: Path, vocabulary: Vocabulary, device: str = "cpu") -> None:
         """Raises UsageError where the folder is missing or damaged, or the library is not installed."""
         ctranslate2 = library()
-        threads = _threads()
-        self.workers = min(WORKERS, threads) if device == "cpu" else 1
+        count = threads()  # CTranslate2's own choice ignores what this process is bound to
+        self.workers = min(WORKERS, count) if device == "cpu" else 1
         self.pieces = vocabulary.pieces(range(len(vocabulary)))
         self.ids = {piece: id for id, piece in enumerate(self.pieces)}
         self.forbidden = [[piece] for id, piece in enumerate(self.pieces[:FIRST_PIECE]) if id != EOS]
         try:
             self.translator = ctranslate2.Translator(
                 str(folder), device, device_index=_gpu() if device == "cuda" else 0,
-                inter_threads=self.workers, intra_threads=threads // self.workers,
+                inter_threads=self.workers, intra_threads=count // self.workers,
             )  # fmt: skip
         except (RuntimeError, ValueError) as error:
             raise UsageError(f"{folder}: not an exported model, or damaged ({error}); run `nmt export` again") from None
@@ -150,12 +151,6 @@ def _their_alpha(options: SearchOptions) -> float:
 
 def _best(hypotheses: list[Hypothesis], count: int) -> list[Hypothesis]:
     return sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)[:count]
-
-
-def _threads() -> int:
-    """As many as the user asks for, else one for each core of this process: CTranslate2's own choice ignores that."""
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    return int(asked) if asked.isdecimal() else len(os.sched_getaffinity(0))
 
 
 def _gpu() -> int:

@@ -1,6 +1,9 @@
 """nmt: the encoder-decoder Transformer of 2017 as a tool: train it, translate with it, score it."""
 
+import os
 from typing import TYPE_CHECKING
+
+from nmt.cores import SPINS
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -8,6 +11,8 @@ if TYPE_CHECKING:
     from nmt.translation.translator import Translator
 
 __version__ = "0.1.0"
+
+os.environ.setdefault("GOMP_SPINCOUNT", SPINS)  # here, for whoever imports a part of nmt has not loaded OpenMP yet
 
 
 def load(model: "str | PathLike[str]" = "model", device: str = "auto", engine: str = "torch") -> "Translator":

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 
 import torch
 
+from nmt.cores import threads
 from nmt.errors import UsageError, first_line
 from nmt.formatting import counted
 
@@ -13,6 +14,10 @@ from nmt.formatting import counted
 # product has a size of its own: kept, they serve nobody, and grow to hundreds of megabytes. Both read this at their first one.
 for cache in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
     os.environ.setdefault(cache, "64")
+
+# PyTorch knows nothing of a container's quota. This is before its first product: its threads are not changed after that.
+if not os.environ.get("OMP_NUM_THREADS"):
+    torch.set_num_threads(min(torch.get_num_threads(), threads()))
 
 
 def find_device(name: str) -> torch.device:

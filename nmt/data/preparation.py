@@ -10,6 +10,7 @@ from typing import Any
 import sentencepiece
 
 from nmt.config import TrainingConfig
+from nmt.cores import cores
 from nmt.data import vocabulary as vocabularies
 from nmt.data.cache import Cache, Entry, key_of
 from nmt.data.cleaning import CleaningReport, dropping
@@ -19,7 +20,7 @@ from nmt.data.overlap import HeldOutSets, describe_overlap, newstest2012
 from nmt.data.prepared import PreparedPairs, write_pairs
 from nmt.data.splits import Pair
 from nmt.data.vocabulary import Vocabulary, learn
-from nmt.data.workers import cores
+from nmt.data.workers import MOST
 from nmt.errors import UsageError
 from nmt.formatting import counted
 
@@ -114,7 +115,7 @@ def _fill(
     held_out = HeldOutSets.of(sets)
     report = corpus.clean(config)
     total = report.kept
-    workers = min(cores(), total // PER_WORKER)
+    workers = min(cores(), MOST, total // PER_WORKER)
     if workers:
         say(f"encoding {total:,} pairs on {counted(workers, 'core')}")
     began = said = time.monotonic()

@@ -22,19 +22,8 @@ from nmt.errors import NmtError
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-QUOTA = Path("/sys/fs/cgroup/cpu.max")  # "<microseconds> <period>" or "max <period>": what a container may use
 MOST = 32  # workers; about as many as one process can read text for
 AHEAD = 2  # items a worker that are read before their turn, so that none waits for the reader
-
-
-def cores() -> int:
-    """Cores to put to work: those this process is bound to, and no more than its container is given."""
-    bound = min(MOST, len(os.sched_getaffinity(0)))
-    try:
-        quota, period = QUOTA.read_text().split()
-        return max(1, min(bound, int(quota) // int(period)))
-    except (OSError, ValueError):
-        return bound
 
 
 def in_order(function: Callable[[Item], Result], items: Iterable[Item], workers: int) -> Generator[Result, None, None]:

@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from nmt.cores import threads
 from nmt.data.vocabulary import Vocabulary
 from nmt.errors import UsageError, first_line
 from nmt.ids import EOS, FIRST_PIECE
@@ -47,8 +48,8 @@ class CTranslate2Engine:
     def __init__(self, folder: Path, vocabulary: Vocabulary, device: str = "cpu") -> None:
         """Raises UsageError where the folder is missing or damaged, or the library is not installed."""
         ctranslate2 = library()
-        threads = _threads()
-        self.workers = min(WORKERS, threads) if device == "cpu" else 1
+        count = threads()  # CTranslate2's own choice ignores what this process is bound to
+        self.workers = min(WORKERS, count) if device == "cpu" else 1
         self.batch_tokens = BATCH_TOKENS[device]
         self.pieces = vocabulary.pieces(range(len(vocabulary)))
         self.ids = {piece: id for id, piece in enumerate(self.pieces)}
@@ -56,7 +57,7 @@ class CTranslate2Engine:
         try:
             self.translator = ctranslate2.Translator(
                 str(folder), device, device_index=_gpu() if device == "cuda" else 0,
-                inter_threads=self.workers, intra_threads=threads // self.workers,
+                inter_threads=self.workers, intra_threads=count // self.workers,
             )  # fmt: skip
             if device == "cuda":  # whether a GPU can compute shows only when it does
                 self.translator.translate_batch([self._pieces([EOS])], max_decoding_length=1)
@@ -164,12 +165,6 @@ def _their_alpha(options: SearchOptions) -> float:
 def _best(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
     """The best first."""
     return sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)
-
-
-def _threads() -> int:
-    """As many as the user asks for, else one for each core of this process: CTranslate2's own choice ignores that."""
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    return int(asked) if asked.isdecimal() else len(os.sched_getaffinity(0))
 
 
 def _gpu() -> int:

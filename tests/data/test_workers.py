@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nmt.data import workers
-from nmt.data.workers import cores, in_order
+from nmt.data.workers import AHEAD, in_order
 from nmt.errors import NmtError
 
 # A parent with two workers that are still busy when something happens to it.
@@ -79,7 +78,7 @@ def test_few_items_are_held(left: Callable[[], list[int]]) -> None:
     results = in_order(str.upper, items(), 2)  # type: ignore[arg-type]
     for taken in range(1, 20):
         next(results)
-        assert read <= taken + 1 + 2 * workers.AHEAD
+        assert read <= taken + 1 + 2 * AHEAD
     results.close()
     assert left() == []
 
@@ -138,14 +137,3 @@ def test_a_module_in_the_working_directory_is_not_imported(tmp_path: Path, monke
     (tmp_path / "pickle.py").write_text("raise SystemExit('shadowed')")
     monkeypatch.chdir(tmp_path)
     assert list(in_order(str.upper, ["a", "b"], 2)) == ["A", "B"]
-
-
-@pytest.mark.parametrize(("quota", "most"), [("max 100000", 64), ("100000 100000", 1), ("250000 100000", 2), ("9", 64)])
-def test_a_container_may_use_what_it_is_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quota: str, most: int
-) -> None:
-    """A container's share of the cores counts where it is less than those it sees; there is always one."""
-    (tmp_path / "cpu.max").write_text(quota + "\n")
-    monkeypatch.setattr(workers, "QUOTA", tmp_path / "cpu.max")
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(24)))
-    assert cores() == min(24, most)

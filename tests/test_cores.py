@@ -1,0 +1,83 @@
+"""Cores are counted once, for workers, PyTorch and CTranslate2: what the process is bound to, and its containers' quotas."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nmt import cores as counting
+from nmt.cores import SPINS, cores, threads
+
+V1 = {"cpu.cfs_quota_us": "300000", "cpu.cfs_period_us": "100000"}
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "count"),
+    [
+        ("0::/", {}, 24),
+        ("0::/", {"cpu.max": "max 100000"}, 24),
+        ("0::/", {"cpu.max": "250000 100000"}, 2),
+        ("0::/", {"cpu.max": "50000 100000"}, 1),
+        ("0::/", {"cpu.max": "6400000 100000"}, 24),
+        ("0::/", {"cpu.max": "9"}, 24),
+        ("0::/", {"cpu.max": "400000 0"}, 24),
+        # of the process's own group and those above it the tightest, whichever it is
+        ("0::/a/b", {"a/b/cpu.max": "400000 100000", "a/cpu.max": "max 100000"}, 4),
+        ("0::/a/b", {"a/b/cpu.max": "max 100000", "a/cpu.max": "300000 100000"}, 3),
+        ("0::/a/b", {"a/b/cpu.max": "400000 100000", "a/cpu.max": "300000 100000", "other/cpu.max": "1 1"}, 3),
+        # a path of the host, seen within a container whose own root is mounted
+        ("0::/docker/8d", {"cpu.max": "200000 100000"}, 2),
+        ("0::/../../8d", {"cpu.max": "200000 100000"}, 2),
+        # version 1, under either name, and both versions side by side
+        ("4:cpu,cpuacct:/", {f"cpu,cpuacct/{name}": text for name, text in V1.items()}, 3),
+        ("4:cpu,cpuacct:/docker/8d", {f"cpu/{name}": text for name, text in V1.items()}, 3),
+        ("1:cpu:/a\n0::/", {f"cpu/a/{name}": text for name, text in V1.items()}, 3),
+        ("1:cpu:/", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 24),
+        ("1:cpu:/\n0::/a:b", {"unified/a:b/cpu.max": "500000 100000"}, 5),
+        ("3:cpuset:/\n1:name=systemd:/", {f"cpuset/{name}": text for name, text in V1.items()}, 24),
+    ],
+)
+def test_a_container_may_use_what_it_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groups: str, files: dict[str, str], count: int
+) -> None:
+    """N13: a quota of control groups counts where it is less than the cores that are seen; there is always one."""
+    files = {"proc/self/cgroup": groups} | {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text + "\n")
+    monkeypatch.setattr(counting, "ROOT", tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(24)))
+    assert cores() == count
+    for asked, found in (("", count), ("7", 7), ("3,2", 3), ("0", count), ("many", count)):
+        monkeypatch.setenv("OMP_NUM_THREADS", asked)
+        assert threads() == found
+
+
+@pytest.mark.parametrize(("asked", "set_to"), [("", ["1"]), ("3", [])])
+def test_pytorch_keeps_to_the_quota(tmp_path: Path, asked: str, set_to: list[str]) -> None:
+    """N13: in a container of one core that sees more, PyTorch has one thread, unless the user asks."""
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("0::/\n")
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+    (tmp_path / "sys/fs/cgroup/cpu.max").write_text("100000 100000\n")
+    script = f"""
+import os
+os.sched_getaffinity = lambda pid: set(range(24))
+from pathlib import Path
+from nmt import cores
+cores.ROOT = Path({str(tmp_path)!r})
+import torch
+torch.get_num_threads = lambda: 24
+seen = []
+torch.set_num_threads = seen.append
+from nmt import devices
+print(*seen, os.environ["GOMP_SPINCOUNT"])
+"""
+    environment = {name: text for name, text in os.environ.items() if name not in ("OMP_NUM_THREADS", "GOMP_SPINCOUNT")}
+    environment |= {"OMP_NUM_THREADS": asked} if asked else {}
+    printed = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
+    )
+    assert printed.stdout.split() == [*set_to, SPINS]

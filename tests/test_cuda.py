@@ -76,7 +76,9 @@ def test_memory_that_runs_out_halves_the_micro_batches() -> None:
     """Real allocations that fail, in an update that would not fit: the loss is that of smaller micro-batches."""
     small, large = (trainer_on("cuda", micro_batch_tokens=tokens) for tokens in (4_000, 32_000))
     longest = int(small.plan.targets.argmax())
-    pairs = np.full(32_000 // int(small.plan.targets[longest]), longest)  # without padding, which would end micro-batches
+    pairs = np.full(
+        32_000 // int(small.plan.targets[longest]), longest
+    )  # without padding, which would end micro-batches
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     small.update(pairs)

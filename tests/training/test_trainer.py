@@ -357,7 +357,13 @@ def test_copy_task_is_learned(tmp_path: Path) -> None:
     strings = [random.integers(FIRST_PIECE, 22, random.integers(1, 9)).tolist() for _ in range(3_000)]
     train = strings[:-200]
     unseen = [s for s in strings[-200:] if s not in train][:100]
-    settings = {"steps": 500, "tokens_per_update": 1_024, "warmup": 100, "factor": 0.4, "validate_every": 500}
+    settings: dict[str, Any] = {
+        "steps": 500,
+        "tokens_per_update": 1_024,
+        "warmup": 100,
+        "factor": 0.4,
+        "validate_every": 500,
+    }
     trainer = trainer_for(pairs_of(train, train), SMALL.model_copy(update={"dropout": 0.0}), 22, **settings)
     run(trainer, tmp_path)
     found = TorchEngine(trainer.model).search(unseen, SearchOptions(beam=1))

@@ -91,7 +91,8 @@ def can_compile(device: torch.device, warn: Callable[[str], None]) -> bool:
         return False
     try:
         torch.compile(lambda tensor: tensor + 1)(torch.ones(8, device=device))
-    except Exception as error:  # of many kinds, torch's, Triton's and the C compiler's
+    except Exception as error:  # of many kinds, for the most part within one of PyTorch's own
+        error = getattr(error, "inner_exception", error)
         warn(f"PyTorch cannot compile for this GPU ({first_line(error)}); training goes on without, which is slower")
         return False
     return True

@@ -6,15 +6,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 from nmt import devices
 from nmt.config import ModelConfig, TrainingConfig
 from nmt.data.batching import Plan
+from nmt.model.attention import attention, hiding
 from nmt.model.transformer import Transformer
 from nmt.training.probe import find_micro_batch
 from nmt.training.trainer import Trainer
 from nmt.translation.engine import TorchEngine
 from nmt.translation.hypothesis import SearchOptions
+from nmt.validation import evaluate
 from tests.conftest import RECIPE, Nmt, write_corpus
 from tests.training.test_trainer import random_pairs
 
@@ -73,22 +76,22 @@ def test_nothing_waits_for_the_device_within_an_update() -> None:
 
 def test_memory_that_runs_out_halves_the_micro_batches() -> None:
     """Real allocations that fail, in an update that would not fit: the loss is that of smaller micro-batches."""
-    settings: dict[str, Any] = {"tokens_per_update": 200_000, "micro_batch_tokens": 200_000}
-    pairs = np.arange(400).repeat(30)
-    small = trainer_on("cuda", **settings | {"micro_batch_tokens": 25_000})
-    small.update(pairs)
+    small, large = (trainer_on("cuda", micro_batch_tokens=tokens) for tokens in (4_000, 32_000))
+    longest = int(small.plan.targets.argmax())
+    pairs = np.full(
+        32_000 // int(small.plan.targets[longest]), longest
+    )  # without padding, which would end micro-batches
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
-    large = trainer_on("cuda", **settings)
-    room = 1.5 * torch.cuda.max_memory_allocated() + 2**30
+    small.update(pairs)
+    room = 3 * torch.cuda.max_memory_allocated()
+    torch.cuda.empty_cache()
     torch.cuda.set_per_process_memory_fraction(room / torch.cuda.get_device_properties(0).total_memory)
-    held = torch.empty(int(0.8 * 2**30), dtype=torch.uint8, device="cuda")
     try:
         large.update(pairs)
     finally:
-        del held
         torch.cuda.set_per_process_memory_fraction(1.0)
-    assert large.progress.micro_batch_tokens < 200_000
+    assert large.progress.micro_batch_tokens < 32_000
     assert float(large.summed_loss) == pytest.approx(float(small.summed_loss), rel=1e-3)
 
 
@@ -98,6 +101,25 @@ def test_probe_finds_a_size_and_leaves_no_trace() -> None:
     assert find_micro_batch(trainer, 5_000) == 5_000, "a small model's whole update fits"
     assert all(torch.equal(weights, before[name]) for name, weights in trainer.model.state_dict().items())
     assert trainer.progress.update == 0
+
+
+def test_validation_finds_what_it_finds_on_a_cpu() -> None:
+    on_cpu, on_gpu = (
+        evaluate(trainer.model, trainer.plan, np.arange(400), 5_000, 0.1, "fp32")
+        for trainer in map(trainer_on, ("cpu", "cuda"))
+    )
+    assert on_gpu == pytest.approx(on_cpu, rel=1e-4)
+
+
+def test_attention_needs_no_plan_for_a_shape() -> None:
+    """cuDNN's makes one for each, and keeps it: PyTorch, which prefers it on newer GPUs, is told not to take it."""
+    device = devices.find_device("cuda")
+    query, key = torch.randn(2, 4, 37, 64, device=device), torch.randn(2, 4, 41, 64, device=device)
+    seen = torch.rand(2, 1, 1, 41, device=device) < 0.8
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        attention(query.bfloat16(), key.bfloat16(), key.bfloat16(), hiding(seen, query.bfloat16()))
+    used = {event.key for event in profiler.key_averages() if event.key.startswith("aten::_scaled_dot_product")}
+    assert used == {"aten::_scaled_dot_product_efficient_attention"}
 
 
 def test_search_finds_what_it_finds_on_a_cpu() -> None:

@@ -5,7 +5,8 @@
 Measured are the updates of `nmt train`, a text that comes all at once, as a file does, and a pipe that is answered line by
 line, the last two with both engines. Beside them runs, by turns, nothing, two plain loops of Python, another `nmt translate`,
 or another job of PyTorch on two threads. All are real commands that are up before anything is measured: what runs beside is
-stopped and continued by signals. In every round each company comes right after a turn alone; a ratio is taken within such a pair.
+stopped and continued by signals. In every round each company comes right after a turn alone, and a ratio is that of such a
+pair.
 """
 
 import argparse

@@ -2,11 +2,14 @@
 
     bash tests/benchmarks/gpu.sh DATA OUT [WHEELS]       DATA: a folder of text, train|valid|test.en and .de
 
-In six minutes: the tests that need CUDA; the speed of the base model; two minutes of `nmt train` and the BLEU of what came of
-it; the speed of decoding; then, as time is left, the speed of the big model and of other cuts into micro-batches. OUT gets
-gpu.json and gpu.md, rewritten after every part, so that a run that is cut short has told what it knows, and the trained model's
-log and report. `--miniature` goes through the same on a CPU in small, with a few hundred pairs of DATA.
+In under seven minutes: the speed of the base model, compiled and not, without cuDNN's attention and with it; a minute and a
+half of `nmt train` and the BLEU of what came of it; the speed of decoding; the tests that need CUDA; then, as time is left, the
+speed of the big model and of other cuts into micro-batches. OUT gets gpu.json and gpu.md, rewritten after every part, so that a
+run that is cut short has told what it knows, the output of the tests, and the trained model's log and report. `--miniature`
+goes through the same on a CPU in small.
 
+- Speeds are of made-up pairs, so that they do not depend on DATA: ids of a vocabulary of 37,000 with Zipf's frequencies, in
+  sentences as long as WMT14's.
 - Target tokens count EOS and no padding. FLOPs a target token are counted from the architecture as in training.py; a model's
   FLOP utilisation is these against the GPU's published dense bf16 peak, or against its best square matrix product where this
   table knows none.
@@ -25,19 +28,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import torch
 
 from nmt import devices
 from nmt.config import PRESETS, ModelConfig, TrainingConfig
 from nmt.data.batching import Plan
-from nmt.data.prepared import PreparedPairs
-from nmt.data.vocabulary import Vocabulary
+from nmt.data.prepared import PreparedPairs, Side
+from nmt.ids import FIRST_PIECE
 from nmt.model.transformer import Transformer
 from nmt.model_directory import ModelDirectory
 from nmt.training import trainer as training
@@ -45,12 +49,13 @@ from nmt.training.ahead import ahead
 from nmt.training.probe import find_micro_batch
 from nmt.training.trainer import Trainer
 from nmt.translation.loading import load_translator
-from tests.benchmarks.training import flops_per_token, matmul_flops, prepared, synchronize
+from tests.benchmarks.training import flops_per_token, matmul_flops, synchronize
 
 ROOT = Path(__file__).parents[2]
 PEAK = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "B200": 2250e12, "L40S": 362e12}  # dense bf16, as published
 PAPER = {"updates": 100_000, "tokens": 25_000}
-LIMIT = 345  # seconds after which no part is begun or goes on
+LIMIT = 400  # seconds after which no part is begun or goes on
+TESTS = 150  # of them, at the most, for the tests: several of them compile
 PAIRS = 100_000  # that the speeds are measured on
 OTHERS = (1_024, 16_384)  # target cells of a micro-batch before padding may end it, beside the usual number
 
@@ -98,19 +103,53 @@ def machine(device: torch.device) -> dict[str, Any]:
     return facts | {"peak": known or matmul_flops(torch.bfloat16, size, device)}
 
 
-def cuda_tests() -> dict[str, Any]:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_cuda.py"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=80)
-    return {"exit": done.returncode, "summary": done.stdout.strip().splitlines()[-1:], "log": done.stdout[-4_000:]}
+@contextlib.contextmanager
+def child(command: list[str], log: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that writes into the log. With the block it ends, and all that it has started."""
+    with (
+        log.open("w") as output,
+        subprocess.Popen(
+            command, cwd=ROOT, stdout=output, stderr=output, env=os.environ | environment, start_new_session=True
+        ) as process,
+    ):
+        try:
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def outcome(command: list[str], log: Path, seconds: float) -> dict[str, Any]:
+    """How a command ended, which has so many seconds; -9 is for want of time."""
+    with child(command, log) as process, contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(seconds)
+    return {"exit": process.returncode, "summary": log.read_text().strip().splitlines()[-1:]}
+
+
+def cuda_tests(log: Path, seconds: float) -> dict[str, Any]:
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "tests/test_cuda.py"]
+    return outcome(command, log, seconds)
+
+
+def made_up(count: int, size: int) -> PreparedPairs:
+    """So many pairs over a vocabulary of this size, with Zipf's frequencies; as long as WMT14's sentences are in pieces."""
+    random = np.random.default_rng(1)
+    lengths = np.clip(random.gamma(2.6, 11.4, count), 1, 200).astype(int)
+    sides = []
+    for long in (lengths, np.clip(lengths * random.normal(1.0, 0.12, count), 1, 200).astype(int)):
+        ids = FIRST_PIECE + np.exp(random.uniform(0, np.log(size - FIRST_PIECE), long.sum())).astype(np.uint16) - 1
+        sides.append(Side(ids, np.cumsum([0, *long], dtype=np.int64)))
+    return PreparedPairs(*sides)
 
 
 def speed(
-    model: ModelConfig, config: TrainingConfig, vocabulary: Vocabulary, pairs: PreparedPairs, device: torch.device,
-    compiled: bool, peak: float, seconds: float, fewest: int = training.FEWEST_ON_GPU,
+    model: ModelConfig, config: TrainingConfig, pairs: PreparedPairs, device: torch.device, compiled: bool, peak: float,
+    seconds: float, fewest: int, cudnn: bool,
 ) -> dict[str, Any]:  # fmt: skip
     """Of `Trainer.update` over the plan's updates, batches made on the fly."""
     torch.manual_seed(1)
-    network = Transformer(model, len(vocabulary)).to(device)
+    torch.backends.cuda.enable_cudnn_sdp(cudnn)
+    network = Transformer(model, config.vocab_size).to(device)
     plan = Plan(pairs, config.tokens_per_update, 1)
     trainer = Trainer(network, plan, config, device, "bf16", compiled=compiled)
     try:
@@ -139,7 +178,7 @@ def speed(
             elapsed = time.perf_counter() - began
         speed = (progress.target_tokens - before) / elapsed
         flops = flops_per_token(
-            {"sizes": model.model_dump(), "vocabulary_size": len(vocabulary), "updates": [(batches, 0)]}
+            {"sizes": model.model_dump(), "vocabulary_size": config.vocab_size, "updates": [(batches, 0)]}
         )
         return {
             "parameters": network.count_parameters(),
@@ -154,6 +193,7 @@ def speed(
             "paper_hours": PAPER["updates"] * PAPER["tokens"] / speed / 3600,
         }
     finally:
+        torch.backends.cuda.enable_cudnn_sdp(False)
         del trainer, network
         gc.collect()
         torch._dynamo.reset()
@@ -170,30 +210,26 @@ def train(data: str, model: Path, recipe: dict[str, Any], preset: str, seconds: 
     toml.write_text("[training]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in recipe.items()))
     nmt = [sys.executable, "-m", "nmt"]
     command = [*nmt, "train", "--data", data, "-m", str(model), "--preset", preset, "--config", str(toml)]
-    environment = os.environ | {"NMT_CACHE": str(model.parent / "cache")}
     began = time.perf_counter()
-    with log.open("w") as stderr, subprocess.Popen(command, cwd=ROOT, stderr=stderr, env=environment) as process:
-        try:
-            while process.poll() is None and time.perf_counter() - began < most and not logged(model):
-                time.sleep(0.2)
-            start = time.perf_counter()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(max(0, min(seconds, began + most - start)))
-            process.send_signal(signal.SIGINT)
-            process.wait(30)
-        finally:
-            process.kill()
+    with child(command, log, NMT_CACHE=str(model.parent / "cache")) as process:
+        while process.poll() is None and time.perf_counter() - began < most and not logged(model):
+            time.sleep(0.2)
+        start = time.perf_counter()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(max(0, min(seconds, began + most - start)))
+        process.send_signal(signal.SIGINT)
+        process.wait(30)
     trained = time.perf_counter() - start
     if not logged(model):
         raise RuntimeError(log.read_text()[-1_500:])
     events = ModelDirectory(model).events()
     began_scoring = time.perf_counter()
-    scored = subprocess.run([*nmt, "score", "-m", str(model)], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    scored = outcome([*nmt, "score", "-q", "-m", str(model)], model.parent / "score.log", 60)
     return {
         "seconds": round(trained), "seconds_before": round(start - began), "updates": events[-1]["step"],
         "validations": [(event["step"], event.get("bleu")) for event in events if event["event"] == "validation"],
         "tokens_per_second": [event["tokens_per_second"] for event in events if event["event"] == "training"][-1:],
-        "score": scored.stdout.strip() or scored.stderr[-500:], "score_seconds": round(time.perf_counter() - began_scoring),
+        "score": scored, "score_seconds": round(time.perf_counter() - began_scoring),
         "log": log.read_text()[-3_000:],
     }  # fmt: skip
 
@@ -246,65 +282,58 @@ def main(arguments: list[str] | None = None) -> None:
     data = given.data if given.data == "demo" else str(Path(given.data).resolve())
     report = Report(given.out.resolve())
     with tempfile.TemporaryDirectory() as folder:
-        if given.miniature:
-            measure_in_small(report, data, Path(folder))
-        else:
-            measure(report, data, Path(folder))
+        measure(report, data, Path(folder), given.miniature)
         for name in ("train.log", "model/config.json", "model/metrics.jsonl", "model/report.html"):
             if (Path(folder) / name).exists():
                 shutil.copy(Path(folder) / name, report.folder)
     print((report.folder / "gpu.md").read_text())
 
 
-def measure(report: Report, data: str, folder: Path) -> None:
-    """On a GPU, what is wanted most first."""
-    device = devices.find_device("cuda")
+def measure(report: Report, data: str, folder: Path, small: bool) -> None:
+    """What is wanted most first. In small it is on a CPU, and nothing is compiled: that would take longer than all the rest."""
+    device = devices.find_device("cpu" if small else "cuda")
     report.add("machine", lambda: machine(device))
-    report.add("tests that need CUDA", cuda_tests)
-    vocabulary, pairs = prepared(data, TrainingConfig(vocab_size=37_000), PAIRS)
+    usual = training.FEWEST_ON_GPU
+    vocab_size = 500 if small else PRESETS["base"].training.vocab_size
+    pairs = made_up(300 if small else PAIRS, vocab_size)
+    sizes = {"layers": 1, "d_model": 32, "heads": 2, "d_ff": 64} if small else {}
+    limits = {"tokens_per_update": 200, "vocab_size": vocab_size} if small else {}
 
-    def add_speed(name: str, compiled: bool, fewest: int, needs: float) -> None:
-        model, config = PRESETS[name].model, PRESETS[name].training
+    def add_speed(name: str, compiled: bool, needs: float, fewest: int = usual, cudnn: bool = False) -> None:
+        if compiled and small:
+            return
+        model, config = PRESETS[name].model.model_copy(update=sizes), PRESETS[name].training.model_copy(update=limits)
         report.add(
-            f"{name} ({fewest:,}), {'yes' if compiled else 'no'}",
+            f"{name} ({fewest:,}){' with cuDNN' if cudnn else ''}, {'yes' if compiled else 'no'}",
             lambda: speed(
-                model, config, vocabulary, pairs, device, compiled, report.facts["machine"]["peak"], 6, fewest
+                model,
+                config,
+                pairs,
+                device,
+                compiled,
+                report.facts["machine"]["peak"],
+                0.2 if small else 6,
+                fewest,
+                cudnn,
             ),
             needs,
         )
 
-    usual = training.FEWEST_ON_GPU
-    add_speed("base", True, usual, 60)
-    # The warm-up is shorter than the paper's, so that two minutes see the rate come down again.
-    recipe = {"steps": 100_000, "warmup": 1_500, "validate_every": 1_500, "average": 2}
-    model, after = folder / "model", 60  # seconds, for what follows it
-    report.add("training", lambda: train(data, model, recipe, "base", 120, report.left - after), needs=after + 60)
-    report.add("sentences/s", lambda: decode(model, 1_000, device.type), needs=25)
-    add_speed("base", False, usual, 15)
-    add_speed("big", True, usual, 60)
-    add_speed("big", False, usual, 20)
+    add_speed("base", True, 60)
+    add_speed("base", False, 15)
+    add_speed("base", False, 30, cudnn=True)
+    # The warm-up is shorter than the paper's, so that a minute and a half sees the rate come down again.
+    recipe: dict[str, Any] = {"steps": 100_000, "warmup": 1_500, "validate_every": 1_500, "average": 2}
+    if small:
+        recipe = limits | {"steps": 4, "warmup": 2, "validate_every": 2, "average": 1, "device": "cpu"}
+    model, preset, after = folder / "model", "demo" if small else "base", 25 + TESTS  # seconds, for what follows it
+    report.add("training", lambda: train(data, model, recipe, preset, 90, max(60, report.left - after)), needs=60)
+    report.add("sentences/s", lambda: decode(model, 4 if small else 1_000, device.type), needs=25)
+    report.add("tests", lambda: cuda_tests(report.folder / "tests.log", min(TESTS, report.left - 5)), needs=30)
+    add_speed("big", True, 60)
+    add_speed("big", False, 20)
     for fewest in OTHERS:
-        add_speed("base", True, fewest, 45)
-
-
-def measure_in_small(report: Report, data: str, folder: Path) -> None:
-    """The same parts on a CPU, but for the compiler, which would take longer than all the rest."""
-    device = devices.find_device("cpu")
-    report.add("machine", lambda: machine(device))
-    vocabulary, pairs = prepared(data, TrainingConfig(vocab_size=500), 300)
-    sizes = {"layers": 1, "d_model": 32, "heads": 2, "d_ff": 64}
-    limits = {"tokens_per_update": 200, "vocab_size": 500}
-    for name in ("base", "big"):
-        model, config = PRESETS[name].model.model_copy(update=sizes), PRESETS[name].training.model_copy(update=limits)
-        report.add(
-            f"{name} ({training.FEWEST_ON_GPU:,}), no",
-            lambda m=model, c=config: speed(  # type: ignore[misc]
-                m, c, vocabulary, pairs, device, False, report.facts["machine"]["peak"], 0.2
-            ),
-        )
-    recipe = limits | {"steps": 4, "warmup": 2, "validate_every": 2, "average": 1, "device": "cpu"}
-    report.add("training", lambda: train(data, folder / "model", recipe, "demo", 60, 120))
-    report.add("sentences/s", lambda: decode(folder / "model", 4, device.type))
+        add_speed("base", True, 45, fewest)
 
 
 if __name__ == "__main__":

@@ -2,16 +2,24 @@
 
 import json
 import math
+import os
+import platform
+import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from tests.benchmarks import gpu, training, turns
+from nmt.ids import FIRST_PIECE
+from tests.benchmarks import gpu, gpu_needs, training, turns
 from tests.benchmarks.contenders import TorchTransformer
 from tests.conftest import write_corpus
+from tests.data.test_workers import parent_of
 
 
 def test_training_benchmark_in_miniature(
@@ -41,27 +49,78 @@ def test_training_benchmark_in_miniature(
 def test_gpu_measurements_in_miniature(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], demo_pairs: list[tuple[str, str]]
 ) -> None:
-    """Every part but the compiler's, on a CPU: numbers in gpu.json and gpu.md, and no failure among them."""
+    """Every part but the compiler's, on a CPU: numbers in gpu.json and gpu.md, and no failure among them.
+
+    The speeds are of the base model's vocabulary, whatever DATA holds, and with cuDNN's attention too.
+    """
     data = write_corpus(tmp_path / "corpus", train=demo_pairs[:300], valid=demo_pairs[:10], test=demo_pairs[:10])
     gpu.main([str(data), str(tmp_path / "out"), "--miniature"])
-    written = (tmp_path / "out" / "gpu.json").read_text()
-    assert "failed" not in written
-    assert "skipped" not in written
-    facts = json.loads(written)
-    speeds = ("base (4,096), no", "big (4,096), no")
-    assert list(facts) == ["machine", "seconds", *speeds, "training", "sentences/s"]
+    facts = json.loads((tmp_path / "out" / "gpu.json").read_text())
+    assert not [name for name, fact in facts.items() if isinstance(fact, dict) and {*fact} & {"failed", "skipped"}], (
+        facts
+    )
+    speeds = ("base (4,096), no", "base (4,096) with cuDNN, no", "big (4,096), no")
+    assert list(facts) == ["machine", "seconds", *speeds[:2], "training", "sentences/s", "tests", speeds[2]]
     for name in speeds:
         for measure in ("tokens_per_second", "utilisation", "paper_hours", "updates", "micro_batches_per_update"):
             assert facts[name][measure] > 0, (name, measure)
     assert facts["training"]["updates"] == 4
     assert [update for update, _ in facts["training"]["validations"]] == [2, 4]
-    assert " test, en-de: BLEU " in facts["training"]["score"]
+    assert facts["training"]["score"]["exit"] == facts["tests"]["exit"] == 0
+    assert " test, en-de: BLEU " in facts["training"]["score"]["summary"][0]
+    assert "test_losses_are_those_of_a_cpu" in (tmp_path / "out" / "tests.log").read_text()
     assert set(facts["sentences/s"]) == {
         f"{precision} beam {beam}" for precision in ("fp32", "bf16") for beam in (1, 4)
     }
     table = (tmp_path / "out" / "gpu.md").read_text()
     assert table in capsys.readouterr().out
-    assert [row.split(" (")[0] for row in table.splitlines() if "parameters |" in row] == ["| base", "| big"]
+    assert [row.split(",")[0] for row in table.splitlines() if "parameters |" in row] == [
+        "| base (4",
+        "| base (4",
+        "| big (4",
+    ]
+
+
+def test_gpu_speeds_are_of_the_papers_vocabulary() -> None:
+    """Cuda 15: of its size, with frequencies and lengths as text has them."""
+    pairs = gpu.made_up(2_000, 37_000)
+    ids = pairs.target.ids
+    assert FIRST_PIECE <= ids.min() < FIRST_PIECE + 10
+    assert 36_000 < ids.max() < 37_000
+    assert (ids < FIRST_PIECE + 192).mean() == pytest.approx(0.5, abs=0.02), "half of all pieces are the commonest 192"
+    assert pairs.source.lengths.mean() == pytest.approx(29, abs=2)
+    assert np.corrcoef(pairs.source.lengths, pairs.target.lengths)[0, 1] > 0.9
+
+
+def test_gpu_tests_that_take_too_long_leave_a_log_and_no_process(tmp_path: Path) -> None:
+    """Cuda 13: what they started would run beside the speeds that are measured next."""
+    found = gpu.outcome(["sh", "-c", "sleep 600 & echo $!; wait"], log := tmp_path / "log", 2)
+    assert found == {"exit": -9, "summary": [log.read_text().strip()]}
+    started, tries = int(found["summary"][0]), 0
+    while parent_of(started) is not None:  # as long as the signal is on its way
+        assert (tries := tries + 1) < 1_000
+        time.sleep(0.01)
+
+
+def test_gpu_script_tells_which_wheels_to_bring(tmp_path: Path) -> None:
+    """Cuda 1, 2: of what is too old, not only of what is missing; and the versions that are tested."""
+    old = tmp_path / "sentencepiece-0.2.2.dist-info"
+    old.mkdir()
+    (old / "METADATA").write_text("Metadata-Version: 2.1\nName: sentencepiece\nVersion: 0.2.2\n")
+    script, environment = Path(gpu.__file__).with_name("gpu.sh"), os.environ | {"PYTHON": sys.executable}
+    environment["PYTHONPATH"] = str(tmp_path)
+    done = subprocess.run(["bash", script, "demo", tmp_path / "out"], env=environment, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert f"{sys.executable} lacks sentencepiece>=0.2.3 (it has 0.2.2);" in done.stderr
+    assert "pip download --no-deps" in done.stderr
+    assert f"--python-version {platform.python_version()} " in done.stderr
+    assert " -d wheels sentencepiece==0.2.3\n" in done.stderr
+
+
+def test_gpu_script_knows_a_library_that_is_not_there() -> None:
+    assert gpu_needs.lacks("no_such_library>=1.2") == "no_such_library>=1.2"
+    assert gpu_needs.lacks("torch>=2.11") == ""
+    assert gpu_needs.numbers("2.11.0+cu130") == [2, 11, 0] > gpu_needs.numbers("2.9.1")
 
 
 def test_gpu_report_knows_when_time_is_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ DEMO := demo-model
 # of tests/conftest.py.
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test slow check pictures clean
+.PHONY: demo test test-avx2 slow check pictures clean
 
 # Trains on the embedded corpus, translates sentences the model never saw from a file and through a pipe, and scores it.
 demo: .venv/installed
@@ -23,6 +23,11 @@ demo: .venv/installed
 
 test: check
 	$(PYTEST) -m "not slow"
+
+# The same tests as on a processor that has AVX2 and nothing newer.
+AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2 CT2_FORCE_CPU_ISA=AVX2
+test-avx2: .venv/installed
+	$(AVX2) $(PYTEST) -m "not slow" $(TESTS)
 
 slow: .venv/installed
 	$(PYTEST) -m slow

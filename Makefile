@@ -6,7 +6,7 @@ DEMO := demo-model
 # of tests/conftest.py.
 PYTEST := pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-oldest slow check pictures clean
+.PHONY: demo test test-avx2 test-oldest slow check pictures clean
 
 # Trains on the embedded corpus, translates sentences the model never saw from a file and through a pipe, and scores it.
 demo: .venv/installed
@@ -27,6 +27,11 @@ test: check
 # The same tests with the oldest versions that pyproject.toml allows.
 test-oldest: .venv-oldest/installed
 	.venv-oldest/bin/$(PYTEST) -m "not slow"
+
+# The same tests as on a processor that has AVX2 and nothing newer.
+AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2 CT2_FORCE_CPU_ISA=AVX2
+test-avx2: .venv/installed
+	$(AVX2) $(BIN)/$(PYTEST) -m "not slow" $(TESTS)
 
 slow: .venv/installed
 	$(BIN)/$(PYTEST) -m slow

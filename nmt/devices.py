@@ -99,9 +99,11 @@ def can_compile(device: torch.device, warn: Callable[[str], None]) -> bool:
 
 
 def describe(device: torch.device, precision: str) -> str:
-    """One line for a person: device, threads or GPU, memory, precision."""
+    """One line for a person: device, threads and their instructions or GPU, memory, precision."""
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
         return f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB, {precision}"
+    native = "native" if find_precision("auto", device) == "bf16" else "emulated"
+    kernels = f"{torch.backends.cpu.get_cpu_capability()} kernels with {native} bf16"
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"CPU, {counted(torch.get_num_threads(), 'thread')}, {memory:.0f} GiB of memory, {precision}"
+    return f"CPU, {counted(torch.get_num_threads(), 'thread')}, {kernels}, {memory:.0f} GiB of memory, {precision}"

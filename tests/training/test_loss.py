@@ -89,11 +89,13 @@ def deviations(found: torch.Tensor, exact: torch.Tensor, inputs: list[torch.Tens
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 1e-6), (torch.float64, 1e-10)])
-def test_torchs_loss_and_gradients(dtype: torch.dtype, most: float, smoothing: float) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_torchs_loss_and_gradients(dtype: torch.dtype, smoothing: float) -> None:
     """Of states and matrix."""
     states, matrix, targets = long_example(dtype)
     found, exact = loss(states, matrix, targets, smoothing), torchs(states, matrix, targets, smoothing)
+    # Each processor adds in an order of its own: errors of a sum over the vocabulary grow with the root of its length.
+    most = torch.finfo(dtype).eps * len(matrix) ** 0.5
     assert max(deviations(found, exact, [states, matrix])) < most
 
 

@@ -255,7 +255,7 @@ def score(
         if force_decode:
             lines = commands.force_decode(model, asked, force_decode, reference or [], options, device, reporter)
         elif asked:
-            lines = commands.score_files(asked, reference or [], options)
+            lines = commands.score_files(asked, reference or [], options, reporter)
         else:
             lines = commands.score_model(model, reference or [], options, device, reporter)
         for line in lines:

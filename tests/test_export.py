@@ -17,8 +17,8 @@ import nmt
 from nmt import export as exporting
 from nmt.data.vocabulary import learn
 from nmt.errors import UsageError
+from nmt.lines import remove
 from nmt.model_directory import ModelDirectory
-from nmt.settings import _clear
 from nmt.translation.engine import TorchEngine
 from tests.conftest import call, refusal
 
@@ -278,7 +278,8 @@ def test_what_a_killed_export_left_is_cleared(model: Path) -> None:
 
 def test_a_run_begun_anew_discards_the_export(model: Path) -> None:
     """The export is a file of the run, which --restart deletes with the others."""
-    _clear(ModelDirectory(model))
+    for path in ModelDirectory(model).files():  # as --restart does
+        remove(path)
     assert {path.name for path in model.iterdir()} <= {".lock"}
 
 

@@ -290,7 +290,8 @@ def test_validations_count_in_the_time_left(
     all that are ahead count, the one of the mean too; where they hardly do, nothing is said again.
     """
     now = 0.0
-    validate, ended = Validator.validate, []
+    update, validate = Trainer.update, Validator.validate
+    ended: list[float] = []
 
     def passed(seconds: float) -> None:
         nonlocal now
@@ -301,8 +302,11 @@ def test_validations_count_in_the_time_left(
         ended.append(now)
         return validate(self, *given)
 
-    update = Trainer.update
-    monkeypatch.setattr(Trainer, "update", lambda self, *given: (update(self, *given), passed(1.0))[0])
+    def updated(self: Trainer, *given: Any) -> None:
+        passed(1.0)
+        update(self, *given)
+
+    monkeypatch.setattr(Trainer, "update", updated)
     monkeypatch.setattr(Validator, "validate", validated)
     monkeypatch.setattr(session, "LINE_EVERY", 20)
     with monkeypatch.context() as patch:

@@ -12,7 +12,7 @@ import pytest
 from sacrebleu.metrics import BLEU, CHRF, TER
 
 from nmt.scoring import commands
-from nmt.scoring.metrics import FEWEST, Evaluation, Score
+from nmt.scoring.metrics import FEWEST, Evaluation, Score, corpus_scores
 from tests.conftest import call, shown_on, write_corpus
 from tests.runs import train
 from tests.scoring.test_commands import LINES, TEXT, damaged, sacrebleu, scores, write
@@ -217,13 +217,13 @@ def test_ter_that_takes_long_shows_how_far_it_is(tmp_path: Path, monkeypatch: py
     sentences = call("score", hypothesis, "-r", reference, "--metric", "ter", "--sentences").stdout
     monkeypatch.setattr(commands, "LONG", 0)
     watched: list[list[int]] = []
-    score = commands.corpus_scores
 
     def watching(evaluation: Evaluation, metric: Any, confidence: bool) -> list[Score]:
         [(_, lines)] = evaluation.systems
-        lines.tell = (counts := []).append  # type: ignore[attr-defined]
+        counts: list[int] = []
+        lines.tell = counts.append  # type: ignore[attr-defined]
         watched.append(counts)
-        return score(evaluation, metric, confidence)
+        return corpus_scores(evaluation, metric, confidence)
 
     with monkeypatch.context() as patch:
         patch.setattr(commands, "corpus_scores", watching)

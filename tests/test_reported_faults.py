@@ -333,7 +333,8 @@ def test_odd_validation_text_ends_no_run(fresh: Begun) -> None:
     validated = [event for event in events(fresh[1]) if event["event"] == "validation"]
     assert [(event["step"], event["lines"], event["beam"]) for event in validated] == [(2, 11, 4), (4, 11, 4)]
     assert all(event["perplexity"] == pytest.approx(math.exp(event["nll"])) for event in validated)
-    [warning] = [line for line in fresh[2].splitlines() if line.startswith("warning: ")]
+    blank, warning = [line for line in fresh[2].splitlines() if line.startswith("warning: ")]
+    assert "the valid text: 1 of 11 lines is blank (line 2)" in blank
     assert re.search(r" \d\d% of the validation outputs are the same sentence: .* \(warmup, factor ", warning)
 
 

@@ -153,8 +153,8 @@ def test_a_text_too_short_has_no_interval_and_no_p(tmp_path: Path, count: int) -
         if enough
         else done.stderr
         == (
-            f"warning: --confidence: no interval and no p of {lines}; that takes 30, for resamples of fewer are too alike to tell "
-            "what other text would score\n"
+            f"warning: --confidence: no interval and no p of {lines}; that takes 30, for resamples of fewer are too alike to "
+            "tell what other text would score\n"
         )
     )
     assert ("±" in done.stdout, "\np: " in done.stdout) == (enough, enough)

@@ -1,5 +1,6 @@
 """Numbers as a person reads them, and the two forms in which results are told: text, and JSON for programs."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from nmt.errors import UsageError
@@ -19,6 +20,19 @@ def duration(seconds: float) -> str:
 def counted(number: int, unit: str) -> str:
     """1 update, 2,000 updates."""
     return f"{number:,} {unit}{'s' * (number != 1)}"
+
+
+def line_numbers(numbers: Sequence[int]) -> str:
+    """line 3; lines 3, 7; of many the first ten."""
+    shown = ", ".join(map(str, numbers[:10]))
+    more = f" and {len(numbers) - 10:,} more" if len(numbers) > 10 else ""
+    return f"line{'s' if len(numbers) > 1 else ''} {shown}{more}"
+
+
+def blank_lines(numbers: Sequence[int], count: int) -> str:
+    """2 of 1,000 lines are blank (lines 3, 7)."""
+    verb = "is" if len(numbers) == 1 else "are"
+    return f"{len(numbers):,} of {counted(count, 'line')} {verb} blank ({line_numbers(numbers)})"
 
 
 def format_perplexity(value: float) -> str:

@@ -29,7 +29,7 @@ from nmt.lines import is_blank
 from nmt.model.transformer import Transformer
 from nmt.model_directory import ModelDirectory
 from nmt.reporting import Reporter, one_voice
-from nmt.session import Session, to_average
+from nmt.session import Session, to_average, write_average
 from nmt.settings import Request, Settings, Settler, Text, describe_data, presets_for
 from nmt.training import checkpoint
 from nmt.training.checkpoint import Progress
@@ -104,7 +104,8 @@ class _Run:
         self._take_up(trainer)
         progress = trainer.progress
         over = _over(trainer)
-        if over and not ranks.hand_out(ranks.first and self._average_due(progress)):
+        averaged = ranks.hand_out(self._average_anew(progress) if over and ranks.first else [])
+        if over and not averaged:
             self._tell_finished(progress)
             return
         validator = self._validator("valid", self.settings.valid)
@@ -113,7 +114,8 @@ class _Run:
             self._announce(trainer, validator)
         session = Session(self.directory, config, trainer, validator, before, reporter, started)
         if over:
-            session.average_anew()
+            session.averaged = averaged
+            session.finish()
             self._tell_finished(progress)
             return
         with _signals(reporter, ranks) as signals, reporter:
@@ -123,13 +125,23 @@ class _Run:
             session.write_report()
         self._conclude(session, trainer, signals)
 
-    def _average_due(self, progress: Progress) -> bool:
-        """Whether the weights to use of a finished run are not those of the average that is asked for: it may be another
-        --average or --patience than before, or the end came suddenly.
+    def _average_anew(self, progress: Progress) -> list[int]:
+        """Of a finished run, make up for another --average or --patience, or for a sudden end: the updates whose mean the
+        weights to use have become. None where they were that before, or where a checkpoint is missing: good weights stay.
         """
-        asked = to_average(progress, self.config)
-        logged = [event.get("updates") for event in self.directory.events() if event["event"] == "average"]
-        return bool(asked) and (logged[-1:] != [asked] or not self.directory.weights_path.exists())
+        directory, asked = self.directory, to_average(progress, self.config)
+        logged = [event.get("updates") for event in directory.events() if event["event"] == "average"]
+        if not asked or (logged[-1:] == [asked] and directory.weights_path.exists()):
+            return []
+        found = write_average(directory, progress, self.config, directory.describe().kind, fewer=False)
+        if found == asked:
+            return found
+        way_out = f"; --average {len(found)} takes those that are whole" if found else ""
+        self.reporter.warn(
+            f"the weights to use stay as they are: for an average of {counted(len(asked), 'checkpoint')}, that of update "
+            f"{max({*asked} - {*found}):,} is damaged or gone{way_out}"
+        )
+        return []
 
     def _tell_finished(self, progress: Progress) -> None:
         more = "--patience" if progress.update < self.config.steps else "--steps"

@@ -135,21 +135,6 @@ class Session:
             lost = f"the checkpoint of update {max(missing):,} is damaged or gone"
             self._warn_once(lost, f"{lost}; the weights to use: {_mean_of(self.averaged)}")
 
-    def average_anew(self) -> None:
-        """Of a run that was finished before: weights of another average, but never a mean of fewer than that asks for."""
-        progress, config = self.progress, self.config
-        if self.ranks.first:
-            self.averaged = write_average(self.directory, progress, config, self.kind, fewer=False)
-        asked, self.averaged = to_average(progress, config), self.ranks.hand_out(self.averaged)
-        if self.averaged == asked:
-            self.finish()
-        else:
-            kept = f"; --average {len(self.averaged)} takes those that are whole" if self.averaged else ""
-            self.reporter.warn(
-                f"the weights to use stay as they are: for an average of {counted(len(asked), 'checkpoint')}, that of update "
-                f"{max({*asked} - {*self.averaged}):,} is damaged or gone{kept}"
-            )
-
     def finish(self) -> None:
         """Log and say which checkpoints the weights to use are the mean of, and what these are worth."""
         weights = load_weights(self.directory.weights_path) if self.ranks.first else {}

@@ -35,8 +35,8 @@ from nmt.data.preparation import describe, learn_vocabulary, prepare_corpus
 from nmt.data.vocabulary import SAMPLE, Vocabulary
 from nmt.description import LANGUAGE, Description, kind_of
 from nmt.errors import UsageError
-from nmt.formatting import counted
-from nmt.lines import remove, sha256_of
+from nmt.formatting import blank_lines, counted
+from nmt.lines import is_blank, remove, sha256_of
 from nmt.looks import unlike
 from nmt.model_directory import BEFORE, WEIGHTS, ModelDirectory
 from nmt.reporting import Reporter
@@ -251,6 +251,10 @@ class Settler:
         for split in ("valid", "test"):
             if (text := getattr(self.corpus, split)) and text.count:
                 self.directory.write_heldout(split, self.languages, text)
+                if blank := [number for number, pair in enumerate(text, 1) if any(map(is_blank, pair))]:
+                    self.reporter.warn(
+                        f"the {split} text: {blank_lines(blank, text.count)}, on one side or both; BLEU counts them too"
+                    )
         self.directory.write_config(
             {
                 "nmt": nmt.__version__,

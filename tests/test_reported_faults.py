@@ -123,7 +123,8 @@ def test_a_run_accounts_for_every_pair_and_tells_what_it_does(by_heart: tuple[Pa
         r"vocabulary: [3-9]\d\d pieces instead of 4,000: the corpus fills no more, learned from \d+ pairs",
         r"a,b. c: read 20 pairs, kept 15, dropped 5: 2 over 256 pieces, 1 with an empty source, 1 with an empty target, "
         r"1 with a length ratio over 3; control characters became spaces in 9",
-        r"model: .* on CPU, 1 thread, \w+ kernels with (native|emulated) bf16, \d+ GiB of memory, fp32; micro-batches of 1,280 tokens; seed 1; .*",
+        r"model: .* on CPU, 1 thread, \w+ kernels with (native|emulated) bf16, \d+ GiB of memory, fp32; "
+        r"micro-batches of 1,280 tokens; seed 1; .*",
         r"updates: 110 of about 150 target tokens; an epoch has \d+ tokens, or 1 update",
         r"update 100 of 110: loss \d\.\d{3}, [\d,]+ tokens/s, .+ left, lr 1\.25e-02",
     ):
@@ -336,7 +337,8 @@ def test_odd_validation_text_ends_no_run(fresh: Begun) -> None:
     validated = [event for event in events(fresh[1]) if event["event"] == "validation"]
     assert [(event["step"], event["lines"], event["beam"]) for event in validated] == [(2, 11, 4), (4, 11, 4)]
     assert all(event["perplexity"] == pytest.approx(math.exp(event["nll"])) for event in validated)
-    [warning] = [line for line in fresh[2].splitlines() if line.startswith("warning: ")]
+    blank, warning = [line for line in fresh[2].splitlines() if line.startswith("warning: ")]
+    assert "the valid text: 1 of 11 lines is blank (line 2)" in blank
     assert re.search(r" \d\d% of the validation outputs are the same sentence: .* \(warmup, factor ", warning)
 
 

@@ -2,19 +2,31 @@
 
 import math
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nmt.errors import UsageError
-from nmt.formatting import check_format, counted
+from nmt.formatting import blank_lines, check_format, counted
 from nmt.lines import bare_name, decode_lines, read_lines, standard_input
 from nmt.looks import doubts
 from nmt.reporting import Reporter
 from nmt.scoring import display, paper
-from nmt.scoring.metrics import METRICS, Evaluation, Text, corpus_scores, create, sentence_scores
+from nmt.scoring.metrics import (
+    FEWEST,
+    METRICS,
+    Evaluation,
+    Text,
+    check_seed,
+    corpus_scores,
+    create,
+    sentence_scores,
+    too_short_for_bleu,
+)
 
 PAPER = "paper"
+LONG = 50_000  # words of a line times words of its reference, all lines together: from here on TER takes seconds
 
 
 @dataclass(frozen=True)
@@ -50,6 +62,8 @@ def score_options(
         raise UsageError(
             "--sentences: the interval of --confidence is of all lines together, not of one; leave one out"
         )
+    if confidence:
+        check_seed()
     if examples and (sentences or form == "json"):
         raise UsageError(
             "--examples: are text to be read; leave out --sentences and --format json, or use --sentences alone"
@@ -76,7 +90,7 @@ def score_files(
     evaluation = Evaluation(systems, named)
     for doubt in doubts(dict([*systems, *named]), "scores of it compare with none of raw text"):
         reporter.warn(doubt)
-    return _output(evaluation, title, language, options)
+    return _output(evaluation, title, language, options, reporter)
 
 
 def score_model(
@@ -102,7 +116,7 @@ def score_model(
     translator = load_translator(model, device)
     reporter.say(f"translating {counted(len(source), 'test line')}, {' to '.join(told.languages)}")
     evaluation = Evaluation([(str(model), translator.translate(source))], [("the test set", reference)], source)
-    return _output(evaluation, title, told.target, options)
+    return _output(evaluation, title, told.target, options, reporter)
 
 
 def force_decode(
@@ -180,7 +194,64 @@ def _language(references: Sequence[Path]) -> str:
     return code
 
 
-def _output(evaluation: Evaluation, title: str, language: str, options: ScoreOptions) -> list[str]:
+def _output(evaluation: Evaluation, title: str, language: str, options: ScoreOptions, reporter: Reporter) -> list[str]:
+    _warn_of_blank_lines(evaluation, reporter)
+    with _watched(evaluation, options, reporter) as watched:
+        return _scored(watched, title, language, options, reporter)
+
+
+def _warn_of_blank_lines(evaluation: Evaluation, reporter: Reporter) -> None:
+    def warn(name: str, places: Sequence[int], so: str) -> None:
+        if places:
+            reporter.warn(f"{name}: {blank_lines([place + 1 for place in places], evaluation.lines)}; {so}")
+
+    names, nothing = ", ".join(name for name, _ in evaluation.references), evaluation.without_reference
+    warn(names, nothing, "there is nothing to compare with there, and every word is a wrong one")
+    for name, places in evaluation.with_fewer_references.items():
+        warn(name, places, "it is no reference of these, and they are scored against the others alone")
+
+
+class _Watched(list[str]):
+    """Lines that tell how many of them have been handed out."""
+
+    tell: Callable[[int], None]
+
+    def __iter__(self) -> Iterator[str]:
+        for number, line in enumerate(super().__iter__()):
+            self.tell(number)
+            yield line
+
+
+def _pairs_of_words(evaluation: Evaluation) -> int:
+    """What the time for TER grows with; lines that are equal cost it nothing."""
+    tokenizer = create("ter", evaluation.references).tokenizer
+    return sum(
+        len(tokenizer(line).split()) * len(tokenizer(expected).split())
+        for _, lines in evaluation.systems
+        for _, references in evaluation.references
+        for line, expected in zip(lines, references, strict=True)
+        if line != expected
+    )
+
+
+@contextmanager
+def _watched(evaluation: Evaluation, options: ScoreOptions, reporter: Reporter) -> Iterator[Evaluation]:
+    """The same to score. Where TER takes long that is said before, and on a terminal a bar shows how far it has come."""
+    if "ter" not in options.metrics or _pairs_of_words(evaluation) < LONG:
+        yield evaluation
+        return
+    reporter.say(f"TER of {counted(evaluation.lines, 'line')}: tries every shift of words, which takes long for these")
+    task = reporter.bar.add_task("scoring", total=evaluation.lines, status="")
+    systems = []
+    for name, lines in evaluation.systems:
+        watched = _Watched(lines)
+        watched.tell = lambda number: reporter.bar.update(task, completed=number)
+        systems.append((name, watched))
+    with reporter:
+        yield replace(evaluation, systems=systems)
+
+
+def _scored(evaluation: Evaluation, title: str, language: str, options: ScoreOptions, reporter: Reporter) -> list[str]:
     if options.sentences:
         metrics = [
             create(metric, evaluation.references, options.lowercase, of_sentences=True) for metric in options.metrics
@@ -197,8 +268,19 @@ def _output(evaluation: Evaluation, title: str, language: str, options: ScoreOpt
     else:
         metrics = [create(metric, evaluation.references, options.lowercase) for metric in options.metrics]
         columns = [corpus_scores(evaluation, metric, options.confidence) for metric in metrics]
+    if {"bleu", PAPER} & {*options.metrics} and too_short_for_bleu(evaluation.references):
+        reporter.warn(
+            "no line of the reference has four words in a row, which BLEU counts: it is 0 even where all is right; use "
+            "--metric chrf"
+        )
+    if options.confidence and evaluation.lines < FEWEST:
+        p = " and no p" * (len(evaluation.systems) > 1)
+        reporter.warn(
+            f"--confidence: no interval{p} of {counted(evaluation.lines, 'line')}; that takes {FEWEST}, for resamples of "
+            "fewer are too alike to tell what other text would score"
+        )
     if options.form == "json":
-        return [display.as_json(evaluation, columns)]
+        return [display.as_json(evaluation, columns, options.confidence)]
     lines = display.as_text(evaluation, title, columns)
     if options.examples:
         metric = create(options.metrics[0], evaluation.references, options.lowercase, of_sentences=True)

@@ -54,11 +54,16 @@ def _aligned(columns: Sequence[Sequence[str]]) -> list[str]:
     return lines
 
 
-def as_json(evaluation: Evaluation, columns: Sequence[Column]) -> str:
-    """A list with an object for each system and metric; the numbers are not rounded."""
+def as_json(evaluation: Evaluation, columns: Sequence[Column], confidence: bool) -> str:
+    """A list with an object for each system and metric; the numbers are not rounded.
+
+    With `confidence`, null stands for the interval and the p-value of a text that is too short for them.
+    """
     names = [name for name, _ in evaluation.systems]
+    fewer = {place for places in evaluation.with_fewer_references.values() for place in places}
+    blank = {"blank_references": len(evaluation.without_reference), "fewer_references": len(fewer)}
     found = []
-    for place, name in enumerate(names):
+    for place, (name, lines) in enumerate(evaluation.systems):
         for score in (column[place] for column in columns):
             one = {
                 "system": name,
@@ -67,11 +72,14 @@ def as_json(evaluation: Evaluation, columns: Sequence[Column]) -> str:
                 "signature": score.signature,
                 "lines": score.lines,
                 "references": len(evaluation.references),
+                "blank_lines": sum(map(is_blank, lines)),
+                **blank,
             }
-            if score.confidence:
-                one["confidence"] = {"mean": score.confidence.mean, "interval": score.confidence.interval}
+            if confidence:
+                sure = score.confidence
+                one["confidence"] = {"mean": sure.mean, "interval": sure.interval} if sure else None
                 if len(names) > 1:
-                    one |= {"p_value": score.confidence.p_value, "baseline": names[0]}
+                    one |= {"p_value": sure.p_value if sure else None, "baseline": names[0]}
             found.append(one)
     return json_line(found)
 

@@ -8,9 +8,11 @@ from typing import Any
 
 from nmt.errors import UsageError
 from nmt.formatting import counted
+from nmt.lines import is_blank
 from nmt.writing import tokenizer_for
 
 METRICS = ("bleu", "chrf", "ter")
+FEWEST = 30  # lines for an interval: resamples of few lines are too alike, and of 10 its 95% hold in fewer than 90 of 100 texts
 LOWER_IS_BETTER = "TER"  # it counts edits; the others count what is right
 
 Text = tuple[str, Sequence[str]]  # what to call it, and its lines
@@ -41,6 +43,21 @@ class Evaluation:
     @property
     def lines(self) -> int:
         return len(self.systems[0][1])
+
+    @property
+    def without_reference(self) -> list[int]:
+        """The places of lines of which every reference is blank."""
+        return _blank(self.references)[1]
+
+    @property
+    def with_fewer_references(self) -> dict[str, list[int]]:
+        """By reference, the places of lines that are blank in it, and not in another one."""
+        blank, everywhere = _blank(self.references)
+        return {
+            name: places
+            for (name, _), found in zip(self.references, blank, strict=True)
+            if (places := sorted({*found} - {*everywhere}))
+        }
 
 
 @dataclass(frozen=True)
@@ -86,21 +103,50 @@ def create(metric: str, references: Sequence[Text], lowercase: bool = False, of_
 
 
 def corpus_scores(evaluation: Evaluation, metric: Any, confidence: bool = False) -> list[Score]:
-    """The score of each system by a sacreBLEU metric, in order."""
-    references = [lines for _, lines in evaluation.references]
-    if confidence:
+    """The score of each system by a sacreBLEU metric, in order; with `confidence` of FEWEST lines and more."""
+    references = _usable(evaluation.references)
+    if confidence and evaluation.lines >= FEWEST:
         return _resampled(evaluation, references, metric)
     results = [metric.corpus_score(lines, references) for _, lines in evaluation.systems]
     return [Score(result.name, result.score, str(metric.get_signature()), evaluation.lines) for result in results]
 
 
-def _resampled(evaluation: Evaluation, references: list[Sequence[str]], metric: Any) -> list[Score]:
-    from sacrebleu.significance import PairedTest
+def too_short_for_bleu(references: Sequence[Text]) -> bool:
+    """Whether no line has four words in a row, so that BLEU is 0 even of the references themselves."""
+    bleu = create("bleu", references)
+    return all(len(bleu.tokenizer(line).split()) < bleu.max_ngram_order for _, lines in references for line in lines)
 
+
+def _blank(references: Sequence[Text]) -> tuple[list[list[int]], list[int]]:
+    """The places of blank lines, by reference, and those of lines that are blank in all of them."""
+    blank = [[place for place, line in enumerate(lines) if is_blank(line)] for _, lines in references]
+    return blank, sorted(set(blank[0]).intersection(*blank[1:]))
+
+
+def _usable(references: Sequence[Text]) -> list[list[str | None]]:
+    """The lines of each reference, None where one is blank though another is not: to sacreBLEU, no reference of that line.
+
+    To be as short as that one, or empty, would else be right. Where all are blank, nothing is the right translation.
+    """
+    blank, everywhere = _blank(references)
+    usable: list[list[str | None]] = [list(lines) for _, lines in references]
+    for lines, places in zip(usable, blank, strict=True):
+        for place in {*places} - {*everywhere}:
+            lines[place] = None
+    return usable
+
+
+def check_seed() -> None:
+    """Raises UsageError for a seed in the environment that sacreBLEU would not resample with."""
     # sacreBLEU takes 0 for no seed, but not in its signature, and fails without a word of explanation for others.
     seed = os.environ.get("SACREBLEU_SEED", "12345")
     if not (seed.isascii() and seed.isdigit() and seed.strip("0") and len(seed) < 20):
         raise UsageError(f"SACREBLEU_SEED={seed}: must be a whole number above 0; unset it for sacreBLEU's own, 12345")
+
+
+def _resampled(evaluation: Evaluation, references: list[list[str | None]], metric: Any) -> list[Score]:
+    from sacrebleu.significance import PairedTest
+
     signatures, results = PairedTest(evaluation.systems, {"": metric}, references, test_type="bs")()
     [(name, signature)] = signatures.items()
     baseline = results[name][0].score
@@ -116,7 +162,7 @@ def _resampled(evaluation: Evaluation, references: list[Sequence[str]], metric: 
 def sentence_scores(hypotheses: Sequence[str], references: Sequence[Text], metric: Any) -> list[Score]:
     """The score of each line by itself, of lines that line up; `metric` is one `of_sentences`."""
     scores = []
-    for hypothesis, *expected in zip(hypotheses, *(lines for _, lines in references), strict=True):
+    for hypothesis, *expected in zip(hypotheses, *_usable(references), strict=True):
         result = metric.sentence_score(hypothesis, expected)
         scores.append(Score(result.name, result.score, str(metric.get_signature()), lines=1))
     return scores

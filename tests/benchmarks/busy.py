@@ -20,7 +20,8 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
+from functools import contextmanager, partial
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +181,7 @@ def main(arguments: list[str] | None = None) -> None:
         works: dict[str, Callable[[], Any]] = {
             "nmt train": lambda: Training(folder / "model", "--data", options.data),
             **{
-                f"{name}, {engine}": lambda engine=engine, count=count: Translating(options.model, engine, text, count)
+                f"{name}, {engine}": partial(Translating, options.model, engine, text, count)
                 for name, count in (("file", options.lines), ("pipe", 1))
                 for engine in ENGINES
             },

@@ -54,9 +54,9 @@ def test_a_reader_that_leaves_ends_it_quietly(overfitted: Path, sources: list[st
         assert process.stderr.read() == b""
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGUSR1, 138)])
 def test_signals_end_it_quietly(overfitted: Path, tmp_path: Path, number: signal.Signals, code: int) -> None:
-    """Ctrl-C and SIGTERM, while it waits for input, end it with 130 and 143, no word, and no half file of -o."""
+    """N45: Ctrl-C, SIGTERM and SIGUSR1, while it waits for input, end it with 130, 143 and 138, no word, no half file of -o."""
     with start("-m", overfitted, "-o", tmp_path / "out") as process:
         assert process.stdin
         assert process.stderr

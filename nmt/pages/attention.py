@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nmt import lines
+from nmt.destination import Destination
 from nmt.errors import UsageError
 from nmt.pages.page import fill
 from nmt.pages.picture import picture, visible
@@ -35,7 +36,8 @@ def write(model: Path, text: str, output: Path | None, svg: bool, device: str, r
     if output is None and sys.stdout is not None and sys.stdout.isatty():
         kind, name = ("picture", "attention.svg") if svg else ("page", "attention.html")
         raise UsageError(f"a {kind} is nothing to read on a terminal; name a file, for example -o {name}")
-    if output is not None and output.exists() and not output.is_file():
+    destination = None if output is None else Destination(output)
+    if destination and not destination.is_file:
         raise UsageError(f"--output {output}: not a file; name one")
     if output is not None and output.suffix.lower() in ((".html", ".htm") if svg else (".svg",)):
         raise UsageError(
@@ -43,18 +45,17 @@ def write(model: Path, text: str, output: Path | None, svg: bool, device: str, r
         )
     sentence = read_sentence(text, reporter)
     from nmt.translation.attentions import attend
-    from nmt.translation.parts import writable
     from nmt.translation.splitting import sentences
 
     maps = attend(model, sentence, device)
     if len(sentences(maps.text, maps.languages[0])) > 1:
         reporter.warn("shown as one sentence, though it holds several: `nmt translate` takes them one by one")
     drawn = picture(maps) if svg else page(maps)
-    if output is None:
+    if destination is None:
         lines.standard_output().write(drawn.encode())
         return
-    with writable(output):
-        lines.replace_text(output, drawn)
+    with destination.open() as out:
+        out.write(drawn.encode())
     reporter.say(f"written to {output}" if svg else f"written to {output}: open it in a browser")
 
 

@@ -1,6 +1,5 @@
 """`nmt translate`'s input and output: files in large windows and by parts, pipes and terminals as their lines arrive."""
 
-import os
 import stat
 import sys
 import time
@@ -10,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
+from nmt.destination import Destination
 from nmt.errors import NmtError, UsageError
 from nmt.formatting import counted, duration
 from nmt.lines import read_lines, standard_input, standard_output
@@ -18,7 +18,7 @@ from nmt.translation.arriving import arriving, own
 from nmt.translation.hypothesis import SearchOptions
 from nmt.translation.joining import FLAGS
 from nmt.translation.output import Format
-from nmt.translation.parts import Flagged, Part, Parts, process, writable
+from nmt.translation.parts import Flagged, Part, Parts, process
 from nmt.translation.translator import WINDOW_CHARACTERS, WINDOW_LINES, Progress, Translator, untold, windows
 
 Work = Callable[[list[str], int, Progress], Part]  # lines and the number of the first -> what is written of them
@@ -41,14 +41,17 @@ def translate(
     """
     _, processes = process()
     path, streamed = _input(file, output)
-    to_file = output is not None and (output.is_file() or not output.exists())
-    if processes > 1 and (streamed or not to_file):
-        raise UsageError("torchrun: the processes share a file and write a file; name FILE and --output")
+    destination = None if output is None else Destination(output)
+    in_parts = destination if destination and destination.has_room and not streamed else None
+    if processes > 1 and not in_parts:
+        raise UsageError(
+            "torchrun: the processes share a file and write a file; name FILE and --output, in a folder that can be written"
+        )
     # Every line is read before the first is written: no half translations.
     sizes = [] if streamed else [len(window) for window in windows(read_lines(path))]
     parts = None
-    if output is not None and to_file and not streamed:
-        parts = Parts(output, path, (WINDOW_LINES, WINDOW_CHARACTERS, *job))  # other windows are other parts
+    if in_parts:
+        parts = Parts(in_parts, path, (WINDOW_LINES, WINDOW_CHARACTERS, *job))  # other windows are other parts
     translator = load()
     work = partial(_work, translator, options, split, write)
     if parts is not None:
@@ -57,10 +60,10 @@ def translate(
         if file == "-" and sys.stdin is not None and sys.stdin.isatty():
             reporter.say("reading from the terminal: a sentence a line, Ctrl-D to end")
         groups = arriving(own(standard_input()) if file == "-" else path.open("rb"), file)
-        with _open_output(output) as out:
+        with _opened(destination) as out:
             flagged = _put(out, _each(groups, work, untold))
     else:
-        with _open_output(output) as out, _speed(reporter, sum(sizes), not out.isatty()) as progress:
+        with _opened(destination) as out, _speed(reporter, sum(sizes), not out.isatty()) as progress:
             flagged = _put(out, _each(windows(read_lines(path)), work, progress), sum(sizes), file)
     if translator.by_other_rules:
         reporter.say(
@@ -95,7 +98,7 @@ def _put_parts(parts: Parts, path: Path, sizes: list[int], work: Work, reporter:
             parts.sign_off()
             return {}
         parts.wait(len(sizes))
-        with _open_output(parts.output) as out:
+        with parts.destination.open() as out:
             flagged = _put(out, map(parts.get, range(len(sizes))), sum(sizes), str(path))
         parts.discard()
         return flagged
@@ -206,29 +209,13 @@ def _speed(reporter: Reporter, lines: int, shown: bool) -> Iterator[Progress]:
 
 
 @contextmanager
-def _open_output(path: Path | None) -> Iterator[IO[bytes]]:
-    """stdout, or a file written beside and renamed when all is well; a device or named pipe is written into."""
-    if path is None:
+def _opened(destination: Destination | None) -> Iterator[IO[bytes]]:
+    """The destination, or stdout."""
+    if destination is None:
         yield standard_output()
         return
-    plain = path.is_file() or not path.exists()
-    part = path.with_name(f"{path.name}.{os.getpid()}.part") if plain else path
-    try:
-        with writable(path):
-            try:
-                out = part.open("xb" if plain else "wb")
-            except OSError:
-                plain = False  # what may stand there is another's
-                raise
-        with out:
-            yield out
-        if plain:
-            part.replace(path)
-    except OSError as error:
-        raise NmtError(f"--output {path}: {error.strerror}") from None
-    finally:
-        if plain:
-            part.unlink(missing_ok=True)
+    with destination.open() as out:
+        yield out
 
 
 def _line_numbers(numbers: list[int]) -> str:

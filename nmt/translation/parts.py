@@ -7,18 +7,18 @@ Files are all that the processes know of each other. On several machines the fol
 process that signs off elsewhere nothing can be seen, and the first one waits for it until torchrun is ended.
 """
 
-import errno
 import hashlib
 import json
 import os
 import re
 import shutil
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from nmt.errors import NmtError, UsageError
+from nmt.destination import Destination, writable
+from nmt.errors import NmtError
 from nmt.lines import replace_text, sha256_of
 
 DIGITS = 16  # of the digests in the names
@@ -39,12 +39,13 @@ def process() -> tuple[int, int]:
 class Parts:
     """The parts of one translation."""
 
-    def __init__(self, output: Path, file: Path, job: Sequence[object]) -> None:
+    def __init__(self, destination: Destination, file: Path, job: Sequence[object]) -> None:
         """Of the file's text as it is now; `job` is all else that its translation follows from."""
         self.file, self.digest = file, sha256_of(file)
         digest = hashlib.sha256((self.digest + repr(job)).encode())
         run = hashlib.sha256(repr([os.environ.get(name) for name in RUN]).encode())
-        self.output = output
+        output = self.output = destination.target
+        self.destination = destination
         self.folder = output.with_name(f"{output.name}.{digest.hexdigest()[:DIGITS]}.parts")
         self.signature = f"{output.name}.{run.hexdigest()[:DIGITS]}.rank"
         self.rank, self.processes = process()
@@ -133,16 +134,3 @@ class Parts:
 def _seal(number: int, text: str) -> str:
     """What only this text as this part begins with: a file that a failing disk or a hand has changed is made anew."""
     return hashlib.sha256(f"{number} {text}".encode()).hexdigest()
-
-
-@contextmanager
-def writable(output: Path) -> Iterator[None]:
-    """Raises UsageError for an OSError of what is opened at or beside the output, and NmtError where the disk is full."""
-    try:
-        yield
-    except OSError as error:
-        if not output.parent.is_dir():
-            raise UsageError(f"--output {output}: there is no folder {output.parent}; make it first") from None
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
-            raise NmtError(f"--output {output}: {error.strerror}") from None
-        raise UsageError(f"--output {output}: {error.strerror}; name a file that can be written") from None

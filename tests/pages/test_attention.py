@@ -153,16 +153,16 @@ def test_a_long_sentence_makes_a_page_that_can_be_sent() -> None:
     assert len(picture(maps).encode()) < 2_000_000
 
 
-def test_one_sentence_please(tmp_path: Path) -> None:
-    """What is no sentence, or more than one, is refused with the way out, before a model is looked for."""
+def test_one_sentence_please(tmp_path: Path, overfitted: Path) -> None:
+    """What is no sentence, or more than one, is refused with the way out, before a model is looked for if that can be told."""
     nowhere = ("-m", tmp_path / "none")
     assert "is blank; give a sentence" in refusal(call("attention", " \u200b ", *nowhere))
     assert "standard input is blank" in refusal(call("attention", *nowhere))
     assert "for example by `head -1`" in refusal(call("attention", "-", *nowhere, stdin=b"One.\n\nTwo.\n"))
     assert "standard input, line 2: not UTF-8" in refusal(call("attention", *nowhere, stdin=b"\n\xe9t\xe9\n"))
     assert "the sentence holds more than one line" in refusal(call("attention", "One.\nTwo.", *nowhere))
-    assert "holds no letter" in refusal(call("attention", "12.5", *nowhere))
-    assert f"--output {tmp_path}: not a file" in refusal(call("attention", "A man.", "-o", tmp_path))
+    assert "holds no letter" in refusal(call("attention", "12.5", "-m", overfitted))
+    assert f"--output {tmp_path}: Is a directory" in refusal(call("attention", "A man.", "-o", tmp_path))
 
 
 def test_a_page_is_not_for_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,7 +130,6 @@ def test_wrong_usage_exits_with_2(arguments: list[str]) -> None:
         (["describe", "-m", "nowhere"], "nowhere"),
         (["describe", "base", "--format", "xml"], "--format xml"),
         (["attention", "Hello.", "-m", "nowhere", "-o", "page.html"], "nowhere"),
-        (["attention", "12 %", "-o", "page.html"], "12 %"),
         (["score", "none.txt", "-r", "none.ref"], "none.ref"),
         (["score", "none.txt", "--force-decode", "none.en"], "none.en"),
         (["score", "none.txt"], "-r"),

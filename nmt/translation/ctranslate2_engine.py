@@ -58,9 +58,14 @@ class CTranslate2Engine:
             )  # fmt: skip
         except (RuntimeError, ValueError) as error:
             raise UsageError(f"{folder}: not an exported model, or damaged ({error}); run `nmt export` again") from None
-        # A fork has none of its threads, for which its destructor would wait without end: there it is kept from running.
         mine = weakref.ref(self)
-        os.register_at_fork(after_in_child=lambda: (engine := mine()) and _immortal(engine.translator))
+
+        def outlive() -> None:
+            """A fork has none of its threads, for which its destructor would wait without end: there it never runs."""
+            if engine := mine():
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine.translator))
+
+        os.register_at_fork(after_in_child=outlive)
 
     def search_all(self, batches: Iterable[Sources], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
         """Several batches side by side. It knows no details."""
@@ -142,10 +147,6 @@ class CTranslate2Engine:
         ids = [self.ids[piece] for piece in self._without_end(pieces)]
         score = log_probability / length_penalty(len(ids) + 1, alpha)
         return Hypothesis(ids, log_probability, score, len(ids) == limit)
-
-
-def _immortal(thing: object) -> None:
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
 def _is_allowed(ids: list[int], limit: int) -> bool:

@@ -52,14 +52,10 @@ def sentences(line: str, language: str) -> list[str]:
         return [line]
     if "".join(found) != plain:
         return [line]  # not what it promises
-    ends = accumulate(map(len, found))
+    ends = list(accumulate(map(len, found)))
     if code in ORDINALS:
-        following = [*found[1:], ""]
-        ends = (
-            end
-            for end, *cut in zip(ends, found, following, strict=True)
-            if not _is_ordinal(*cut, code in NOUNS_CAPITALISED)
-        )
+        cuts = zip(ends, found, [*found[1:], ""], strict=True)
+        ends = [end for end, before, after in cuts if not _is_ordinal(before, after, code in NOUNS_CAPITALISED)]
     return [line[start:end] for start, end in pairwise([0, *ends])]
 
 

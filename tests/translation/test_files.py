@@ -69,8 +69,9 @@ def test_a_paragraph_comes_back_whole(echo: Echo, tmp_path: Path) -> None:
 def test_a_language_without_rules_is_named(monkeypatch: pytest.MonkeyPatch, vocabulary: Vocabulary) -> None:
     """N15: once, where a line was cut by the rules of another, and to nobody who asked for quiet."""
     for source, line, told in (("sv", b"En. Och en till.\n" * 2, 1), ("sv", b"En.\n", 0), ("deu", b"Eins. Zwei.\n", 0)):
-        translator = Translator(Echo(), vocabulary, source, "en")
-        monkeypatch.setattr(loading, "load_translator", lambda *_, translator=translator: translator)
+        monkeypatch.setattr(
+            loading, "load_translator", lambda *_, source=source: Translator(Echo(), vocabulary, source, "en")
+        )
         assert (
             call("translate", stdin=line).stderr.count("sentences of sv were told apart by the rules of another")
             == told

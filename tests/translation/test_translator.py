@@ -131,8 +131,9 @@ def test_arguments_of_another_kind_are_refused(vocabulary: Vocabulary) -> None:
             translate(lines, **options)
     assert not engine.batches
     lines = ["dog", "Haus"]
+    of_numpy: dict[str, Any] = {"beam": np.int64(2), "length_penalty": np.float32(1)}
     for right in (lines, tuple(lines), iter(lines), np.array(lines)):
-        assert translate(right, beam=np.int64(2), length_penalty=np.float32(1)) == lines
+        assert translate(right, **of_numpy) == lines
 
 
 def test_a_model_is_loaded_by_a_path() -> None:

@@ -97,7 +97,7 @@ def copies_letterless(facts: np.ndarray) -> bool | None:
     letterless = of_use[of_use & LETTERLESS != 0]
     if len(letterless) < max(1, TELLING * len(of_use)):
         return None
-    return 2 * np.count_nonzero(letterless & IDENTICAL) >= len(letterless)
+    return bool(2 * np.count_nonzero(letterless & IDENTICAL) >= len(letterless))
 
 
 def report_of(facts: np.ndarray, drops: int) -> CleaningReport:

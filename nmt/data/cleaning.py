@@ -66,7 +66,7 @@ def facts_of(source: str, target: str) -> int:
         facts |= IDENTICAL
     if clean(source) != source or clean(target) != target:
         facts |= CONTROLS
-    if not (facts & EMPTY_SOURCE or source[:1].isalpha()) and needs_no_translation(source):
+    if not (source[:1].isalpha() or facts & EMPTY_SOURCE) and needs_no_translation(source):
         facts |= LETTERLESS
     return facts
 
@@ -91,11 +91,11 @@ def copies_letterless(facts: np.ndarray) -> bool | None:
 
     Digits may be to be written as words, or Braille as letters. None where there are too few of them to tell.
     """
-    values = np.bincount(facts, minlength=256)
-    values[[value for value in range(256) if value & (EMPTY_SOURCE | EMPTY_TARGET)]] = 0
-    letterless = [value for value in range(256) if value & LETTERLESS]
-    count, copied = (int(values[chosen].sum()) for chosen in (letterless, [v for v in letterless if v & IDENTICAL]))
-    return None if count < max(1, TELLING * values.sum()) else 2 * copied >= count
+    of_use = facts[facts & (EMPTY_SOURCE | EMPTY_TARGET) == 0]
+    letterless = of_use[of_use & LETTERLESS != 0]
+    if len(letterless) < max(1, TELLING * len(of_use)):
+        return None
+    return bool(2 * np.count_nonzero(letterless & IDENTICAL) >= len(letterless))
 
 
 def report_of(facts: np.ndarray, drops: int) -> CleaningReport:

@@ -18,7 +18,6 @@ import weakref
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +66,14 @@ class CTranslate2Engine:
                     f"--engine ctranslate2: the GPU cannot be used ({first_line(error)}); use --device cpu"
                 ) from None
             raise UsageError(f"{folder}: not an exported model, or damaged ({error}); run `nmt export` again") from None
-        # A fork has none of its threads, for which its destructor would wait without end: there it is kept from running.
-        os.register_at_fork(after_in_child=partial(_immortal, weakref.ref(self)))
+        mine = weakref.ref(self)
+
+        def outlive() -> None:
+            """A fork has none of its threads, for which its destructor would wait without end: there it never runs."""
+            if engine := mine():
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine.translator))
+
+        os.register_at_fork(after_in_child=outlive)
 
     def search_all(self, batches: Iterable[Sources], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
         """Several batches side by side. It knows no details."""
@@ -145,11 +150,6 @@ class CTranslate2Engine:
         ids = [self.ids[piece] for piece in self._without_end(pieces)]
         score = log_probability / length_penalty(len(ids) + 1, alpha)
         return Hypothesis(ids, log_probability, score, len(ids) == limit)
-
-
-def _immortal(engine: "weakref.ref[CTranslate2Engine]") -> None:
-    if there := engine():
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(there.translator))
 
 
 def _is_allowed(ids: list[int], limit: int) -> bool:

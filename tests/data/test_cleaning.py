@@ -7,7 +7,16 @@ import pytest
 
 from nmt.config import TrainingConfig
 from nmt.data import cleaning
-from nmt.data.cleaning import REPEATED, CleaningReport, digest_of, dropping, facts_of, mark_repeated, report_of
+from nmt.data.cleaning import (
+    REPEATED,
+    CleaningReport,
+    copies_letterless,
+    digest_of,
+    dropping,
+    facts_of,
+    mark_repeated,
+    report_of,
+)
 from nmt.data.encoding import Encoder
 from nmt.data.prepared import prepare
 from nmt.data.splits import Pair
@@ -36,6 +45,27 @@ def test_facts_drop_what_judging_pair_by_pair_drops(identical: bool, duplicates:
     assert [pair for pair, fact in zip(PAIRS, found, strict=True) if not fact & dropping(settings)] == kept
     assert report_of(found, dropping(settings)) == report
     assert report.kept == len(kept)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "copies"),
+    [
+        ([("12", "zwölf")], False),
+        ([("12", "12")], True),
+        ([("⠓⠑", "he")], False),
+        ([("he", "⠓⠑")] * 5, None),
+        ([("1 2", "1 2"), ("3", "drei"), ("4", "vier")], False),
+        ([("1 2", "1 2"), ("3", "3"), ("4", "vier")], True),
+        ([("3", "drei"), *[("a", "b")] * 99], False),
+        ([("3", "drei"), *[("a", "b")] * 100], None),  # a mistake, perhaps
+        ([("", "a"), ("-", ""), ("a", "b")], None),  # of no use to training
+        ([("<p>", "der Absatz"), ("(a)", "(a)")], False),
+        ([], None),
+    ],
+)
+def test_sources_without_a_letter_are_copied_or_not(pairs: list[Pair], copies: bool | None) -> None:
+    """N44: as most of them are in the training text; where fewer than one pair in a hundred has one, that tells nothing."""
+    assert copies_letterless(facts(pairs)) is copies
 
 
 @pytest.mark.parametrize("buckets", [1, 3, 16])

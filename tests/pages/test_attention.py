@@ -154,7 +154,7 @@ def test_a_long_sentence_makes_a_page_that_can_be_sent() -> None:
 
 
 def test_one_sentence_please(tmp_path: Path, overfitted: Path) -> None:
-    """What is no sentence, or more than one, is refused with the way out, before a model is looked for."""
+    """What is no sentence, or more than one, is refused with the way out, before a model is looked for if that can be told."""
     nowhere = ("-m", tmp_path / "none")
     assert "is blank; give a sentence" in refusal(call("attention", " \u200b ", *nowhere))
     assert "standard input is blank" in refusal(call("attention", *nowhere))

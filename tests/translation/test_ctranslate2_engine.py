@@ -130,6 +130,20 @@ def test_n_best_lists_keep_the_promises(
     assert_promises(model, sources, engine.search(sources, options), options)
 
 
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("extra", [4, 50])
+def test_the_first_of_several_is_the_one_found_alone(
+    norm: str, extra: int, random_model: Callable[[str], Pair], vocabulary: Vocabulary
+) -> None:
+    """F5: however many are asked for, of a random model too, whose sentences are often searched again."""
+    _, engine = random_model(norm)
+    sources = random_sources(vocabulary, 60)
+    alone = [found[0].ids for found in engine.search(sources, SearchOptions(extra=extra))]
+    for n_best in (2, 4):
+        several = engine.search(sources, SearchOptions(extra=extra, n_best=n_best))
+        assert [found[0].ids for found in several] == alone
+
+
 def test_a_trained_model_is_searched_as_by_us(trained: Pair, overfitted: Path) -> None:
     """Of 100 sentences at least 99 have our best translation, with 4 beams as with one, and nearly our n-best lists."""
     model, engine = trained

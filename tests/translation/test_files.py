@@ -83,6 +83,20 @@ def test_a_paragraph_comes_back_whole(echo: Echo, tmp_path: Path) -> None:
     assert [len(batch) for batch in echo.batches] == [5, 1]
 
 
+def test_a_language_without_rules_is_named(monkeypatch: pytest.MonkeyPatch, vocabulary: Vocabulary) -> None:
+    """N15: once, where a line was cut by the rules of another, and to nobody who asked for quiet."""
+    for source, line, told in (("sv", b"En. Och en till.\n" * 2, 1), ("sv", b"En.\n", 0), ("deu", b"Eins. Zwei.\n", 0)):
+        monkeypatch.setattr(
+            loading, "load_translator", lambda *_, source=source: Translator(Echo(), vocabulary, source, "en")
+        )
+        assert (
+            call("translate", stdin=line).stderr.count("sentences of sv were told apart by the rules of another")
+            == told
+        )
+        assert call("translate", "--quiet", stdin=line).stderr == ""
+        assert call("translate", "--no-split", stdin=line).stderr == ""
+
+
 def test_json_holds_the_source_as_it_was_read(tmp_path: Path) -> None:
     """With its tabs, separators and white space, though the model sees none of them; an object a line, in UTF-8."""
     output = translated(" a\tb\u2028c\r \nünd 😀\n", tmp_path, "--format", "json")
@@ -93,7 +107,8 @@ def test_json_holds_the_source_as_it_was_read(tmp_path: Path) -> None:
 
 
 def test_what_is_flagged_in_json_is_counted_on_stderr(echo: Echo, vocabulary: Vocabulary) -> None:
-    """Cut, ended by the limit, caught in a loop: in JSON with the translation, on stderr once each, though it be quiet."""
+    """Cut, ended by the limit, caught in a loop, other numbers: in JSON with the translation, on stderr once each, though it
+    be quiet (F3)."""
     echo.at_limit, echo.answer = True, 9 * vocabulary.encode("a")
     text = "a\n\n" + "".join(f"word{number} " for number in range(600)) + "\n" + 9 * "a " + "\n"
     done = call("translate", "--format", "json", "--quiet", stdin=text.encode())

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nmt.data.vocabulary import Vocabulary
 from nmt.translation.hypothesis import Hypothesis
-from nmt.translation.joining import Line, Segment, Translation, join, k_best, repeats
+from nmt.translation.joining import Gap, Line, Segment, Translation, differ, join, k_best, numbers_of, repeats
 
 
 def ranked(scores: list[int]) -> list[Hypothesis]:
@@ -110,6 +110,58 @@ def test_a_loop_of_any_unit_is_found(unit: int) -> None:
     loop = [*range(unit)] * max(4, 8 // unit)
     assert repeats([50, 51, *loop, 52])
     assert not repeats([50, 51, *loop[:-1], 52])
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "differs"),
+    [
+        ("Room 231.", "Zimmer 231.", False),
+        ("Room 231.", "Zimmer 213.", True),
+        ("Room 231.", "Zimmer.", True),
+        ("A room.", "Zimmer 231.", True),
+        ("12 of 12", "12", False),  # may be spelled out ...
+        ("13 of 13", "13", True),
+        ("5 men, 7 women", "fünf Männer, 7 Frauen", False),
+        ("5 men", "6 Männer", True),  # ... but not be another
+        ("1,000.50 and 12,345,678", "1.000,50 und 12 345 678", False),
+        ("1,000", "10000", True),
+        ("1,0000", "1,0000", False),
+        ("On 12.05.2017 the 1st", "Am 12. 5. 2017 der 1.", False),
+        ("3.5 and 3,5", "3,5 und 3.5", False),
+        ("15 to 20", "20 bis 15", False),
+        ("٢٠١٧ and १५", "2017 und 15", False),
+        ("m² x³", "m x", False),
+        ("9" * 5_000, "9" * 5_000, False),
+        ("1," + "000," * 50_000 + "0", "1," + "000," * 50_000 + "0", False),
+        ("", "", False),
+    ],
+)
+def test_numbers_that_differ(source: str, target: str, differs: bool) -> None:
+    """F3: by value, in any order, however their thousands and decimals are set apart, in whatever digits."""
+    assert differ(numbers_of([source]), numbers_of([target])) == differs
+
+
+def test_a_translation_with_other_numbers_is_flagged(vocabulary: Vocabulary) -> None:
+    """F3: each of an n-best list by itself, unless the model is one that writes no numbers."""
+    part = Segment(vocabulary.encode("Room 231"), False)
+    part.hypotheses = [Hypothesis(vocabulary.encode(text), -1.0, -1.0, False) for text in ("Zimmer 231", "Zimmer 213")]
+    line: Line = ["99 ", part]
+    assert [one.flags for one in join(line, vocabulary, 2)] == [[], ["numbers"]]
+    assert [one.flags for one in join(line, vocabulary, 2, keeps_numbers=False)] == [[], []]
+
+
+def test_a_text_spelled_twice_is_one_translation(vocabulary: Vocabulary) -> None:
+    """F8: with the numbers of its best spelling; where that leaves fewer than were asked for, there are fewer."""
+    pieces = vocabulary.pieces(range(len(vocabulary)))
+    bytewise = [pieces.index(piece) for piece in ("\u2581", "<0x48>", "<0x75>", "<0x6E>", "<0x64>")]
+    part = Segment(vocabulary.encode("dog"), False)
+    part.hypotheses = [
+        Hypothesis(ids, score, score, False)
+        for ids, score in ((vocabulary.encode("Hund"), -1.0), (bytewise, -2.0), (vocabulary.encode("Katze"), -3.0))
+    ]
+    found = join([part], vocabulary, 3)
+    assert [(one.text, one.score) for one in found] == [("Hund", -1.0), ("Katze", -3.0)]
+    assert len({one.text for one in join([part, Gap(" ", " "), part], vocabulary, 9)}) == 4
 
 
 def test_ordinary_text_does_not_repeat(vocabulary: Vocabulary, demo_pairs: list[tuple[str, str]]) -> None:

@@ -8,7 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nmt.data.vocabulary import Vocabulary
-from nmt.translation.splitting import cut, sentences, trimmed
+from nmt.translation.splitting import cut, has_rules, sentences, trimmed
+from nmt.writing import two_letters
 
 # Text in which much ends a sentence, or nearly does.
 MARKS = st.text(st.sampled_from('.!?。！？…"”»)’A.aB1. \u00a0\u2009\u3000\u200bДж।Ä\u0301😀'), max_size=60)
@@ -46,6 +47,45 @@ def test_sentences_are_the_line(line: str, language: str) -> None:
 def test_what_ends_a_sentence(language: str, line: str, count: int) -> None:
     """Abbreviations, dates and quotations end none, by the language's own rules, whatever region its code names."""
     assert len(sentences(line, language)) == count
+
+
+@pytest.mark.parametrize(
+    ("language", "line"),
+    [
+        ("de", "Im 19. Jahrhundert lebte er.| Er starb am 3. Mai."),
+        ("deu", "Am 28. Juli, dem 2. Weltkrieg zum Trotz, kam z. B. Dr. Müller.| Er ging."),
+        ("ger_Latn", "Der 1. und 2. Bataillon, das 111. Regiment.| Das 2. ägyptische Jahr."),
+        (
+            "de",
+            "Das war 1990.| Danach ging er.| Die Vorgabe ist 1.| Dies gilt nur hier.| Er zahlte 0,67.| Jahre später.",
+        ),
+        ("de", "Er wurde 30.| Die Feier begann.| Sie aß 3.| Er nicht."),
+        ("da", "Det var i det 19. århundrede.| Han kom den 3. Øen var tom.".replace(" Øen", "| Øen")),
+        ("nob", "I det 19. århundre kom han.| Den 5. mai gikk han."),
+        ("ces", "V 19. století žil Jan.| Přišel 3. června 1990.| Bylo jich 5.| Potom odešel."),
+        ("pl", "W 19. wieku żył.| Przyszedł 3. września."),
+        ("hun", "A 19. században élt.| 1990. május 5. napján jött.| A 3. éjszaka."),
+        ("hr", "U 19. stoljeću je živio.| Godine 1990. šume su gorjele."),
+        ("lv", "Tas bija 19. gadsimtā.| 3. šķira."),
+        ("tr", "19. yüzyılda yaşadı.| 3. çocuk geldi."),
+        ("eng", "On Jan. 5 Mr. Brown came.| He was 19.| She was 20."),
+        ("en", "He was 19.| Jahrhundert is a word."),
+    ],
+)
+def test_an_ordinal_ends_no_sentence(language: str, line: str) -> None:
+    """N15: where languages write it as a number and a full stop, by two letters of a code or three; a year may end one."""
+    assert [sentence.strip() for sentence in sentences(line.replace("|", ""), language)] == line.split("| ")
+
+
+def test_codes_name_their_language() -> None:
+    """N15: each kind of code that corpora use leads to the rules of its language, and a language without rules is known."""
+    for code in ("de", "DE", "deu", "ger", "de_AT", "de-CH", "deu_Latn"):
+        assert two_letters(code) == "de"
+    assert [
+        two_letters(code) for code in ("eng", "fre", "fra", "zho_Hans", "ces", "xyz")
+    ] == "en fr fr zh cs xyz".split()  # noqa: SIM905
+    assert all(map(has_rules, ("eng", "deu", "zh", "jpn", "nld", "uk")))
+    assert not any(map(has_rules, ("sv", "swe", "hu", "src", "")))
 
 
 def test_a_line_that_comes_back_otherwise_stays_whole(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,19 @@
 """The translator, with an engine that repeats its source: whatever comes out otherwise is the translator's doing."""
 
+import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import nmt
 from nmt.data.vocabulary import Vocabulary
+from nmt.errors import UsageError
 from nmt.lines import clean
 from nmt.translation.hypothesis import Hypothesis, SearchOptions, Sources
 from nmt.translation.translator import (
@@ -19,6 +26,7 @@ from nmt.translation.translator import (
 
 BLANK = ["", " ", "\t", "\u00a0", "\u200b", "\ufeff", " \u2003\u200b ", "\x00", "\r"]
 SYMBOLS = ["-", "...", "***", "1.", "3,50 €", "→", "😀", "2017-06-12"]
+TAGS = ["</p>", "<br/>", '<a href="x">', "&nbsp;", "<!-- a note -->", "<b></b> &#8211; <i>"]
 WORDS = ["the", "dog", "Haus", "a", "über", "unfamiliarities", "3.5", "–"]
 
 
@@ -78,6 +86,72 @@ def test_lines_without_a_letter_are_copied(vocabulary: Vocabulary, line: str) ->
     engine = Echo()
     assert Translator(engine, vocabulary, "en", "de").translate([line]) == [line]
     assert not engine.batches
+
+
+@pytest.mark.parametrize("copies", [True, False])
+def test_tags_are_copied(vocabulary: Vocabulary, copies: bool) -> None:
+    """N16: what holds no word but in its tags never reaches the engine, on a line of its own or behind a sentence."""
+    engine = Echo(vocabulary.encode("Haus"))
+    translator = Translator(engine, vocabulary, "en", "de", copies=copies)
+    assert translator.translate(TAGS[:-1]) == TAGS[:-1]
+    assert translator.translate(["The dog.</p>", "A dog. </b></p>"]) == ["Haus</p>", "Haus </b></p>"]
+    assert sum(map(len, engine.batches)) == 2
+    assert translator.translate(["<3 dogs", "a < b"]) == ["Haus", "Haus"]
+
+
+@pytest.mark.parametrize("line", SYMBOLS)
+def test_lines_without_a_letter_are_translated_where_the_model_was_trained_so(
+    vocabulary: Vocabulary, line: str
+) -> None:
+    """N44: all of them go through search then; blank lines stay blank, and numbers that differ are no fault."""
+    engine = Echo(vocabulary.encode("Haus"))
+    translator = Translator(engine, vocabulary, "en", "de", copies=False)
+    [[found]], [[blank]] = (translator.translate_lines([text], SearchOptions()) for text in (line, " "))
+    assert (found.text.split()[-1], found.flags, blank.text) == ("Haus", [], "")
+
+
+def test_arguments_of_another_kind_are_refused(vocabulary: Vocabulary) -> None:
+    """N1: in one sentence that says what is wanted, before anything is translated; numbers may be those of numpy."""
+    engine = Echo()
+    translate = Translator(engine, vocabulary, "en", "de").translate
+    wrong: list[tuple[Any, dict[str, Any], str]] = [
+        ("I see.", {}, "lines must be a list of str, one a line, not str"),
+        (b"I see.", {}, "lines must be a list of str, one a line, not bytes"),
+        (None, {}, "lines must be a list of str, one a line, not NoneType"),
+        (["a", None], {}, "lines[1] must be a str, not NoneType"),
+        ([math.nan], {}, "lines[0] must be a str, not float"),
+        ([b"a"], {}, "lines[0] must be a str, not bytes"),
+        ([["a"]], {}, "lines[0] must be a str, not list"),
+        (["a"], {"beam": True}, "beam must be an int, not bool"),
+        (["a"], {"beam": 4.0}, "beam must be an int, not float"),
+        (["a"], {"beam": "4"}, "beam must be an int, not str"),
+        (["a"], {"length_penalty": "0.6"}, "length_penalty must be a number, not str"),
+        (["a"], {"split": "no"}, "split must be True or False, not str"),
+    ]
+    for lines, options, message in wrong:
+        with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+            translate(lines, **options)
+    assert not engine.batches
+    lines = ["dog", "Haus"]
+    of_numpy: dict[str, Any] = {"beam": np.int64(2), "length_penalty": np.float32(1)}
+    for right in (lines, tuple(lines), iter(lines), np.array(lines)):
+        assert translate(right, **of_numpy) == lines
+
+
+def test_a_model_is_loaded_by_a_path() -> None:
+    """N1: of either kind; what is none is refused before a file is looked for."""
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"model": None}, "model must be a path, not NoneType"),
+        ({"model": b"model"}, "model must be a path, not bytes"),
+        ({"device": 0}, "device must be a str, not int"),
+        ({"engine": None}, "engine must be a str, not NoneType"),
+    ]
+    for options, message in wrong:
+        with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+            nmt.load(**options)
+    for path in ("nowhere", Path("nowhere")):
+        with pytest.raises(UsageError, match="nowhere: no trained model here"):
+            nmt.load(path)
 
 
 def test_no_lines_give_no_lines(vocabulary: Vocabulary) -> None:

@@ -46,8 +46,9 @@ def hiding(visible: Tensor, like: Tensor) -> Tensor:
     device = like.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else like.dtype
     *rows, columns = visible.shape
-    # CUDA's kernels want rows that begin at a multiple of 8, and copy others in every call.
-    aligned = torch.full((*rows, math.ceil(columns / 8) * 8), torch.finfo(dtype).min, dtype=dtype, device=like.device)
+    # CUDA's kernels want rows that begin at a multiple of 8, and copy others in every call. There is always something between
+    # two rows: PyTorch compiles once more for a mask without.
+    aligned = torch.full((*rows, columns // 8 * 8 + 8), torch.finfo(dtype).min, dtype=dtype, device=like.device)
     return aligned[..., :columns].masked_fill_(visible, 0.0)
 
 

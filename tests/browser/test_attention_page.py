@@ -156,6 +156,7 @@ def test_every_choice_shows_the_weights_of_the_model(open_page: OpenPage) -> Non
         assert shown.locator("tbody th").all_text_contents() == rows
     assert shown.url.endswith("#cross-3-2")
     shown.reload()
+    shown.locator("tbody td").first.wait_for()  # the page draws its table once it has unpacked the weights
     np.testing.assert_allclose(weights_shown(shown), maps.cross[2, 1], rtol=0, atol=0.00052)
     assert shown.get_by_role("group", name="Layer").get_by_label("3").is_checked()
 

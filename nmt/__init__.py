@@ -1,9 +1,8 @@
 """nmt: the encoder-decoder Transformer of 2017 as a tool: train it, translate with it, score it."""
 
-import os
 from typing import TYPE_CHECKING
 
-from nmt.cores import SPINS
+from nmt.cores import SENTENCES, spin
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -12,7 +11,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-os.environ.setdefault("GOMP_SPINCOUNT", SPINS)  # here, for whoever imports a part of nmt has not loaded OpenMP yet
+spin(SENTENCES)  # in Python; the commands choose for themselves
 
 
 def load(model: "str | PathLike[str]" = "model", device: str = "auto", engine: str = "torch") -> "Translator":

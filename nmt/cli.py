@@ -15,6 +15,7 @@ import typer
 
 from nmt import __version__
 from nmt.config import PRESETS, ModelConfig, TrainingConfig
+from nmt.cores import BATCHES, SENTENCES, spin
 from nmt.errors import NmtError, UsageError, is_out_of_memory, stop_signals
 from nmt.lines import clean
 from nmt.reporting import Reporter, one_voice
@@ -125,6 +126,7 @@ def about(
     ] = False,
 ) -> None:
     """The 2017 Transformer for translation: train it, translate with it, score it."""
+    spin(BATCHES)
 
 
 @app.command()
@@ -207,6 +209,8 @@ def translate(
     quiet: Quiet = False,
 ) -> None:
     """Translate text, line by line."""
+    if file == "-":
+        spin(SENTENCES)
     reporter = Reporter(quiet)
     # Processes of a machine read the same files with the same options: what is wrong with these, one of them tells.
     with faults_reported(), one_voice(reporter, lambda error: isinstance(error, UsageError)):

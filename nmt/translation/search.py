@@ -74,7 +74,8 @@ def beam_search(
     """The n-best hypotheses of each of B sentences, given the pieces that each may have at most.
 
     Where too few have ended by then, live ones are ended at the limit, so that every hypothesis returned ends with EOS and
-    its score is the model's own. Ids that never stand for text are not emitted, and EOS is not the first token. Nothing is
+    its score is the model's own; but none that would outrank one that ended by itself, so that the best does not depend on
+    how many are asked for. Ids that never stand for text are not emitted, and EOS is not the first token. Nothing is
     renormalised for what is forbidden. The device is waited for once a step, to know which sentences are done.
     """
     beam, alpha, longest = options.beam, options.length_penalty, max(limits)
@@ -105,7 +106,9 @@ def beam_search(
         if any(going and length > limits[sentence] for going, sentence in zip(searched, held, strict=True)):
             at_limit = on_device([length > limits[sentence] for sentence in held], device)
             too_few = (at_limit & (ended.scores[:, -1] == NEVER)).unsqueeze(1)
-            ended.add(scores.masked_fill(is_likely | ~too_few, NEVER), end_p, live_ids)
+            best = ended.scores[:, :1]
+            outranks = (best > NEVER) & (scores > best)
+            ended.add(scores.masked_fill(is_likely | ~too_few | outranks, NEVER), end_p, live_ids)
 
         # Extend.
         live_p, chosen = extended.topk(min(beam, extended.size(1)), 1)

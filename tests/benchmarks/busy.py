@@ -79,8 +79,9 @@ class Translating(Work):
     unit = "lines/s"
 
     def __init__(self, model: Path, engine: str, lines: Sequence[str], at_once: int) -> None:
-        """So many lines are sent at once, and the next when all are answered."""
-        super().__init__("translate", "-m", model, "--engine", engine, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        """So many lines are sent at once, and the next when all are answered. Many go in by a path, as a file does."""
+        command = ("translate", "-" if at_once == 1 else "/dev/stdin", "-m", model, "--engine", engine)
+        super().__init__(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.groups = [lines[start : start + at_once] for start in range(0, len(lines), at_once)]
         self.number = 0
 
@@ -133,7 +134,7 @@ class Company:
 
 
 def measure(work: Work, companies: dict[str, Company], rounds: int, seconds: float) -> list[dict[str, Any]]:
-    """A row for each company."""
+    """A row for each company: units a second alone and beside it, and what was kept in each pair of turns."""
     work.pace(seconds)  # the warm-up
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in companies}
     for _ in range(rounds):
@@ -169,6 +170,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=3, help="pairs of turns for each company (default: 3)")
     parser.add_argument("--seconds", type=float, default=3.0, help="of a turn, at least (default: 3)")
     parser.add_argument("--lines", type=int, default=400, help="that come all at once (default: 400)")
+    parser.add_argument("--wait", type=float, default=12, help="seconds until all that runs beside is up (default: 12)")
     parser.add_argument("--only", default="", help="works whose name begins so (default: all)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there too")
     options = parser.parse_args(arguments)
@@ -194,7 +196,7 @@ def main(arguments: list[str] | None = None) -> None:
         }
         for company in companies.values():
             stack.callback(company.close)
-        time.sleep(float(os.environ.get("WAIT", "12")))
+        time.sleep(options.wait)
         for company in companies.values():
             company.signal(signal.SIGSTOP)
         for name, begin in works.items():

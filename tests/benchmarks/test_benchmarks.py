@@ -16,7 +16,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from nmt.ids import FIRST_PIECE
-from tests.benchmarks import gpu, gpu_needs, training, turns
+from tests.benchmarks import busy, gpu, gpu_needs, training, turns
 from tests.benchmarks.contenders import TorchTransformer
 from tests.conftest import write_corpus
 from tests.data.test_workers import parent_of
@@ -43,6 +43,19 @@ def test_training_benchmark_in_miniature(
     assert rows[2]["ratio"] == 1
     printed = capsys.readouterr().out
     assert printed.count("\n| nmt ") == printed.count("\n| torch.nn.Transformer ") == 2
+
+
+@pytest.mark.slow
+def test_shared_machine_in_miniature(overfitted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A pipe beside each company: a row for each, whose ratio is that of its pair of turns."""
+    output = tmp_path / "busy.json"
+    few = ["--rounds", "1", "--seconds", "0.2", "--wait", "1", "--only", "pipe, torch"]
+    busy.main(["-m", str(overfitted), *few, "--json", str(output)])
+    rows = json.loads(output.read_text())
+    assert [row["company"] for row in rows] == ["two loops", "another nmt translate", "PyTorch"]
+    for row in rows:
+        assert row["kept"] == [pytest.approx(row["beside"] / row["alone"])]
+    assert capsys.readouterr().out.count("\n| pipe, torch | ") == 3
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from nmt.model.attention import Cache, MultiHeadAttention, attention, attention_weights, hiding
+from tests.tolerance import rounding
 
 
 def qkv(dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -22,7 +23,7 @@ MASK = hiding(VISIBLE, torch.zeros(1))
 def test_fused_kernel_equals_softmax_by_hand(mask: torch.Tensor | None, causal: bool) -> None:
     query, key, value = qkv()
     by_hand = attention_weights(query, key, mask, causal) @ value
-    torch.testing.assert_close(attention(query, key, value, mask, causal), by_hand, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(attention(query, key, value, mask, causal), by_hand, **rounding(torch.float32, 8, 5))
 
 
 @pytest.mark.parametrize(("mask", "causal"), [(None, False), (MASK, False), (None, True)])
@@ -30,7 +31,8 @@ def test_bf16_on_the_cpu_is_near_fp32(mask: torch.Tensor | None, causal: bool) -
     query, key, value = qkv()
     rounded = None if mask is None else mask.bfloat16()
     halved = attention(query.bfloat16(), key.bfloat16(), value.bfloat16(), rounded, causal)
-    torch.testing.assert_close(halved.float(), attention(query, key, value, mask, causal), atol=0.03, rtol=0.03)
+    expected = attention(query, key, value, mask, causal)
+    torch.testing.assert_close(halved.float(), expected, **rounding(torch.bfloat16, 8, 5))
 
 
 def test_weights_sum_to_one_and_hidden_keys_get_none() -> None:
@@ -72,7 +74,8 @@ def test_module_equals_torchs_own_multi_head_attention() -> None:
     )
     x, memory = torch.randn(2, 5, 16), torch.randn(2, 7, 16)
     expected, _ = theirs(x, memory, memory)
-    torch.testing.assert_close(ours(ours.project_query(x), ours.project_memory(memory)), expected, atol=1e-6, rtol=1e-5)
+    found = ours(ours.project_query(x), ours.project_memory(memory))
+    torch.testing.assert_close(found, expected, **rounding(torch.float32, 16, 4, 7, 16))
 
 
 def test_cache_returns_all_that_was_added_across_its_blocks() -> None:

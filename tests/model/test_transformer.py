@@ -13,8 +13,14 @@ from nmt.model.attention import Cache
 from nmt.model.dropout import Dropout
 from nmt.model.transformer import AddNorm, DecoderLayer, EncoderLayer, Transformer, sinusoids
 from nmt.training.loss import loss
+from tests.tolerance import rounding
 
 SMALL = ModelConfig(layers=2, d_model=32, heads=4, d_ff=64, dropout=0.0)
+ATTENTION = (32, 8, 7, 32)  # terms of its sums: projections, scores, at most seven keys, output
+FEED_FORWARD = (32, 64)
+ENCODER_LAYER = (*ATTENTION, *FEED_FORWARD)
+DECODER_LAYER = (*ATTENTION, *ATTENTION, *FEED_FORWARD)
+MODEL = 2 * (ENCODER_LAYER + DECODER_LAYER)
 
 
 def randomised(module: Any) -> Any:
@@ -52,7 +58,7 @@ def test_encoder_layer_equals_torchs(norm: str) -> None:
     padding = torch.arange(7) >= torch.tensor([[7], [4], [1]])
     expected = theirs(x, src_key_padding_mask=padding)
     found = ours(x, ~padding[:, None, None, :])
-    torch.testing.assert_close(found[~padding], expected[~padding], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(found[~padding], expected[~padding], **rounding(torch.float32, *ENCODER_LAYER))
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
@@ -69,7 +75,7 @@ def test_decoder_layer_equals_torchs(norm: str) -> None:
     causal = nn.Transformer.generate_square_subsequent_mask(5)
     expected = theirs(x, memory, causal, memory_key_padding_mask=padding, tgt_is_causal=True)
     found = ours(x, ours.cross_attention.project_memory(memory), ~padding[:, None, None, :], None, 0)
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(found, expected, **rounding(torch.float32, *DECODER_LAYER))
 
 
 def test_every_post_norm_block_ends_normalised() -> None:
@@ -208,14 +214,15 @@ def test_padding_of_the_source_changes_nothing() -> None:
     model = Transformer(SMALL, 30).eval()
     source, target, states = padded_example(model)
     alone = model.decode(target[1:], model.encode(source[1:, :3]))
-    torch.testing.assert_close(states[1:], alone, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(states[1:], alone, **rounding(torch.float32, *MODEL))
 
 
 def test_the_future_changes_nothing() -> None:
     model = Transformer(SMALL, 30).eval()
     source, target, states = padded_example(model)
     target[:, 3:] = 15
-    torch.testing.assert_close(model.decode(target, model.encode(source))[:, :3], states[:, :3], atol=1e-6, rtol=1e-5)
+    found = model.decode(target, model.encode(source))
+    torch.testing.assert_close(found[:, :3], states[:, :3], **rounding(torch.float32, *MODEL))
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
@@ -230,7 +237,7 @@ def test_cached_states_equal_the_full_pass(norm: str) -> None:
     for positions in (1, 10):
         cache = Cache(2)
         pieces = [model.decode(tokens, memory, cache) for tokens in target.split(positions, 1)]
-        torch.testing.assert_close(torch.cat(pieces, 1), full, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(torch.cat(pieces, 1), full, **rounding(torch.float32, *MODEL))
 
 
 def test_hypotheses_share_their_sentences_memory() -> None:
@@ -241,4 +248,4 @@ def test_hypotheses_share_their_sentences_memory() -> None:
     target = torch.randint(12, 30, (6, 4))
     shared = model.decode(target, model.encode(source))
     copied = model.decode(target, model.encode(source.repeat_interleave(3, 0)))
-    torch.testing.assert_close(shared, copied, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(shared, copied, **rounding(torch.float32, *MODEL))

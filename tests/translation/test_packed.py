@@ -12,6 +12,7 @@ from nmt.model.transformer import Transformer
 from nmt.translation.engine import TorchEngine
 from nmt.translation.hypothesis import SearchOptions
 from nmt.translation.packed import PackedLinear, can_pack
+from tests.tolerance import rounding
 from tests.translation.test_search import sentences, small_model
 
 pytestmark = pytest.mark.skipif(
@@ -29,8 +30,7 @@ def test_product_is_that_of_the_matrix(dtype: torch.dtype, biased: bool) -> None
     for shape in ((24,), (1, 24), (2, 7, 24)):
         states = torch.randn(*shape)
         expected = linear(states)[..., 10:]
-        tolerance = 1e-5 if dtype == torch.float32 else 3e-2
-        torch.testing.assert_close(packed(states).float(), expected, atol=tolerance, rtol=tolerance)
+        torch.testing.assert_close(packed(states).float(), expected, **rounding(dtype, 24))
     with torch.no_grad():
         before = packed(states)
         linear.weight.zero_()

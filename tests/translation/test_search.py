@@ -256,6 +256,25 @@ class Endless(ToySteps):
         return logits
 
 
+class Reluctant(ToySteps):
+    """A model that seldom likes to end."""
+
+    def logits(self, sentence: int, tokens: tuple[int, ...]) -> Tensor:
+        logits = super().logits(sentence, tokens)
+        logits[EOS] -= 2
+        return logits
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_best_is_the_same_however_many_are_asked_for(seed: int) -> None:
+    """F5: what is ended at the limit to fill a list never stands above what ended by itself."""
+    plain, *others = (
+        beam_search(Reluctant(seed, 20), [3, 4] * 10, SearchOptions(beam=4, n_best=n_best)) for n_best in (1, 2, 4)
+    )
+    for several in others:
+        assert [found[0].ids for found in several] == [found[0].ids for found in plain]
+
+
 @pytest.mark.parametrize("beam", [1, 4])
 def test_each_sentence_has_its_own_limit(beam: int) -> None:
     """Sentences of one batch that would never end are each as long as their own limit, and say so."""

@@ -9,15 +9,15 @@ ROOT = Path("/")  # of /proc and /sys
 # A thread of OpenMP that waits for others spins before it sleeps, by default for milliseconds. Beside other work that keeps the
 # thread it waits for from its core. To wake it costs time too, which counts where the pauses between products are many and
 # short: for one sentence at a time. Measured by tests/benchmarks/busy.py.
-BATCHES = 1_000  # turns of that loop, some 15 microseconds
-SENTENCES = 25_000
-_is_ours = not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys()  # what the user has set stands
+BATCHES = "1000"  # turns of that loop, some 15 microseconds
+SENTENCES = "25000"
 
 
-def spin(turns: int) -> None:
-    """How long threads spin. GNU's OpenMP reads it as it is loaded, with PyTorch: it is set before that, or in vain."""
-    if _is_ours:
-        os.environ["GOMP_SPINCOUNT"] = str(turns)
+def spin(turns: str) -> None:
+    """How long threads spin, unless the user has said. GNU's OpenMP reads it as it is loaded, with PyTorch: it is set before
+    that, or in vain. What a process of nmt has passed on to this one is not the user's."""
+    if "OMP_WAIT_POLICY" not in os.environ and os.environ.get("GOMP_SPINCOUNT", turns) in (BATCHES, SENTENCES):
+        os.environ["GOMP_SPINCOUNT"] = turns
 
 
 def threads() -> int:

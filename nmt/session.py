@@ -226,7 +226,7 @@ class Session:
             if self.board:
                 with self._optional("the TensorBoard logs"):
                     self.board.add(event)
-            if event["event"] == "validation" or time.perf_counter() - self.reported > REPORT_EVERY:
+            if event["event"] in ("validation", "average") or time.perf_counter() - self.reported > REPORT_EVERY:
                 self.write_report()
 
     def write_report(self) -> None:

@@ -89,12 +89,13 @@ print(*seen)
         (["translate"], {}, SENTENCES),
         (["translate", "text"], {}, BATCHES),
         (["train", "--data", "none"], {}, BATCHES),
-        (["translate"], {"GOMP_SPINCOUNT": "7"}, 7),
+        (["translate"], {"GOMP_SPINCOUNT": BATCHES}, SENTENCES),  # from another command of nmt
+        (["translate"], {"GOMP_SPINCOUNT": "7"}, "7"),
         (["translate"], {"OMP_WAIT_POLICY": "passive"}, None),
     ],
 )
 def test_how_long_threads_spin_follows_the_work(
-    overfitted: Path, tmp_path: Path, words: list[str], asked: dict[str, str], spins: int | None
+    overfitted: Path, tmp_path: Path, words: list[str], asked: dict[str, str], spins: str | None
 ) -> None:
     """Long for a line at a time, briefly for batches; what the user has set stands. It is set before PyTorch is loaded."""
     script = """

@@ -44,15 +44,15 @@ def write(directory: ModelDirectory) -> None:
 
 def page(config: dict[str, Any], events: Iterable[Event], heldout: Heldout | None) -> str:
     """The whole page. `heldout` is the validation text, raw source and reference lines."""
-    kinds: dict[str, dict[int, Event]] = {"training": {}, "validation": {}}
+    kinds: dict[str, dict[int, Event]] = {"training": {}, "validation": {}, "average": {}}
     for event in events:
         if event["event"] in kinds:  # by update, so that what was written twice counts once
             kinds[event["event"]][event["step"]] = event
-    training, validations = ([found[update] for update in sorted(found)] for found in kinds.values())
+    training, validations, averages = ([found[update] for update in sorted(found)] for found in kinds.values())
     title = text(f"{config['source']} → {config['target']}, {config['data']['name']}")
     body = [
         f"<header>\n<h1>{title}</h1>\n<p><code>{text(config.get('command', ''))}</code></p>",
-        headline(config, training, validations),
+        headline(config, training, validations, averages),
         *notes(config, validations),
         "</header>\n<main>",
         curves(training, validations) if training or validations else '<p class="note">Nothing is logged yet.</p>',
@@ -97,7 +97,7 @@ def clock(events: list[Event]) -> Time:
     return time
 
 
-def headline(config: dict[str, Any], training: list[Event], validations: list[Event]) -> str:
+def headline(config: dict[str, Any], training: list[Event], validations: list[Event], averages: list[Event]) -> str:
     """How far the run has come and how good it is, in a few figures."""
     done = max((events[-1]["step"] for events in (training, validations) if events), default=0)
     figures = [("updates", f"{done:,}", f"of {config['training']['steps']:,}")]
@@ -109,6 +109,8 @@ def headline(config: dict[str, Any], training: list[Event], validations: list[Ev
         add("training time", max(minutes), lambda value: duration(60 * value))
     if scores := series(validations, "bleu"):
         add("best validation BLEU", max(scores, key=lambda point: point[1]), "{:.2f}".format)
+    if scores := series(averages, "bleu"):
+        add("BLEU of the weights to use", scores[-1], "{:.2f}".format)
     if perplexities := series(validations, "perplexity"):
         add("lowest perplexity", min(perplexities, key=lambda point: point[1]), format_perplexity)
     elif losses := series(training, "loss"):

@@ -10,7 +10,7 @@ from typing import IO
 
 from nmt.destination import Destination
 from nmt.errors import NmtError, UsageError
-from nmt.formatting import counted, duration
+from nmt.formatting import counted, duration, line_numbers
 from nmt.lines import read_lines, standard_input, standard_output
 from nmt.looks import form_of, unlike
 from nmt.reporting import Reporter
@@ -77,7 +77,7 @@ def translate(
         )
     for flag, told in FLAGS.items():
         if flag in flagged:
-            reporter.warn(f"{told}: {_line_numbers(flagged[flag])}")
+            reporter.warn(f"{told}: {line_numbers(flagged[flag])}")
 
 
 def _put_parts(parts: Parts, path: Path, sizes: list[int], work: Work, reporter: Reporter) -> Flagged:
@@ -222,9 +222,3 @@ def _opened(destination: Destination | None) -> Iterator[IO[bytes]]:
         return
     with destination.open() as out:
         yield out
-
-
-def _line_numbers(numbers: list[int]) -> str:
-    shown = ", ".join(map(str, numbers[:10]))
-    more = f" and {len(numbers) - 10:,} more" if len(numbers) > 10 else ""
-    return f"line{'s' if len(numbers) > 1 else ''} {shown}{more}"

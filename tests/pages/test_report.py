@@ -95,6 +95,15 @@ def long_run(validations: int) -> list[Event]:
     return events + [sampled(every * k, text, text, bleu=(k * 7919) % 1000 / 40) for k in range(1, validations + 1)]
 
 
+def test_the_weights_to_use_have_their_own_number() -> None:
+    """Which is the average's, not that of a validation."""
+    average = {"event": "average", "step": 40, "updates": [20, 40], "bleu": 13.57}
+    shown = page(training(40), validation(40, bleu=12.34), average)
+    figures = dict(zip(shown.all("dt"), shown.all("dd"), strict=True))
+    assert figures["best validation BLEU"] == "12.34at update 40"
+    assert figures["BLEU of the weights to use"] == "13.57at update 40"
+
+
 def test_the_numbers_are_there() -> None:
     """What the log says of an update is read off the curves and stands in the tables; the rest is in the settings."""
     shown = page(training(20, loss=5.4321), training(40), validation(40, bleu=12.34), training(60))

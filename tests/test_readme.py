@@ -156,7 +156,7 @@ def test_every_command_and_option_named_exists() -> None:
     known = options_of()
     spans = re.findall(r"`([^`]+)`", re.sub(r"```.*?```", "", README, flags=re.DOTALL))
     of_benchmark = re.findall(r"\(the command with `(.*?)`", README)  # of the translation benchmark, named before it
-    of_torchrun = ["--max-restarts 3"]  # stands alone
+    of_torchrun = re.findall(r"`(--(?:max-restarts|signals-to-handle) .*?)`", README)  # stand alone
     found = 0
     for line in [line for _, block in BLOCKS for line in block.splitlines()] + spans:
         program = "tests.benchmarks.translation" if line in of_benchmark else "torchrun" if line in of_torchrun else ""

@@ -106,11 +106,15 @@ def test_exporting_leaves_the_model_as_it_was(overfitted: Path, tmp_path: Path, 
     assert all(torch.equal(tensor, before[name]) for name, tensor in found.state_dict().items())
 
 
-def test_without_held_out_text_random_sentences_are_compared(model: Path) -> None:
-    """A model whose corpus was too small to hold text out is checked all the same; BLEU is said not to be known."""
+def _without_heldout(model: Path) -> None:
     config = json.loads((model / "config.json").read_text())
     config["data"]["lines"] = {"train": 200}
     (model / "config.json").write_text(json.dumps(config))
+
+
+def test_without_held_out_text_random_sentences_are_compared(model: Path) -> None:
+    """A model whose corpus was too small to hold text out is checked all the same; BLEU is said not to be known."""
+    _without_heldout(model)
     done = call("export", "-m", model, "--quantization", "int8")
     assert done.exit_code == 0
     assert "translating 200 sentences" in done.stderr
@@ -225,8 +229,13 @@ def test_an_export_that_says_something_else_is_not_put_in_place(model: Path, mon
     assert contents(model) == before
 
 
-def test_an_int8_that_says_something_else_is_not_put_in_place(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is put in place is what was checked: here quantization goes wrong."""
+@pytest.mark.parametrize("has_heldout", [True, False])
+def test_an_int8_that_says_something_else_is_not_put_in_place(
+    model: Path, monkeypatch: pytest.MonkeyPatch, has_heldout: bool
+) -> None:
+    """What is put in place is what was checked: here quantization goes wrong. By the first piece it is seen too."""
+    if not has_heldout:
+        _without_heldout(model)
     write = exporting.write
 
     def wrong(folder: Path, found: Any, vocabulary: Any, quantization: str | None, made_from: Any) -> None:

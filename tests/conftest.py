@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -22,6 +23,8 @@ from nmt.lines import read_lines
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("PYTHONFAULTHANDLER", "1")  # whatever aborts a process, the log has its stack
 torch.set_num_threads(1)
+# A job in a shell's background ignores Ctrl-C, and so would each process that is tested.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 Nmt = Callable[..., subprocess.CompletedProcess[bytes]]
 

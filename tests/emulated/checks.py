@@ -29,7 +29,7 @@ from tests.translation.test_search import sentences, small_model
 PRECISIONS = ["fp32", "bf16"]
 # Launches of base's six layers: as many as there are now, so that one more is noticed.
 MOST_A_MICRO_BATCH = 1_080  # forward and backward, and its share of Adam's step, in bf16
-MOST_A_STEP = {("fp32", 1): 134, ("fp32", 4): 140, ("bf16", 1): 152, ("bf16", 4): 158}  # of the search, by beam
+MOST_A_STEP = {("fp32", 1): 135, ("fp32", 4): 140, ("bf16", 1): 153, ("bf16", 4): 158}  # of the search, by beam
 NEAR = {"fp32": 1e-5, "bf16": 1e-2}  # relative: sums in another order, and rounding to 8 bits at other places
 
 

@@ -302,14 +302,18 @@ def test_monstrous_lines_cost_no_other_line(overfitted: Path, nmt: Nmt, tmp_path
 
 
 def test_a_pipe_of_both_commands_gives_the_logged_score(overfitted: Path) -> None:
-    """On a checkpoint: the BLEU of its validation to the digit, with the same signature, and not a word on stderr."""
+    """On a checkpoint: the BLEU of its validation to the digit, with the same signature, and no warning but of numbers.
+
+    Whether the model gets each line's numbers right depends on the processor it was trained on.
+    """
     [logged] = [event for event in events(overfitted) if event["step"] == 200 and "bleu" in event]
     nmt, text = shlex.join([sys.executable, "-m", "nmt"]), shlex.quote(f"{overfitted}/heldout/valid")
     pipe = f"{nmt} translate {text}.en.gz -m {shlex.quote(f'{overfitted}/checkpoints/step-000200')}"
     done = subprocess.run(["bash", "-c", f"{pipe} | {nmt} score - -r {text}.de.gz"], capture_output=True, check=False)
     signed = f"standard input against valid.de.gz: BLEU {logged['bleu']:.2f} (100 lines) {logged['signature']}"
     assert printed(done) == [signed]
-    assert (logged["bleu"] > 50, logged["beam"], done.stderr) == (True, 4, b"")
+    warnings = re.sub(rb"warning: has other numbers than its source: lines? [\d, ]+\n", b"", done.stderr)
+    assert (logged["bleu"] > 50, logged["beam"], warnings) == (True, 4, b"")
 
 
 @pytest.mark.parametrize("count", [1, 3])

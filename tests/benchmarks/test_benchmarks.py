@@ -124,10 +124,11 @@ def test_gpu_script_tells_which_wheels_to_bring(tmp_path: Path) -> None:
     environment["PYTHONPATH"] = str(tmp_path)
     done = subprocess.run(["bash", script, "demo", tmp_path / "out"], env=environment, capture_output=True, text=True)
     assert done.returncode == 1
-    assert f"{sys.executable} lacks sentencepiece>=0.2.3 (it has 0.2.2);" in done.stderr
+    # An older pydantic comes without typing_inspection, which then is named too.
+    assert f"{sys.executable} lacks sentencepiece>=0.2.3 (it has 0.2.2)" in done.stderr
     assert "pip download --no-deps" in done.stderr
     assert f"--python-version {platform.python_version()} " in done.stderr
-    assert " -d wheels sentencepiece==0.2.3\n" in done.stderr
+    assert " -d wheels sentencepiece==0.2.3" in done.stderr
 
 
 def test_gpu_script_knows_a_library_that_is_not_there() -> None:

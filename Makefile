@@ -1,14 +1,14 @@
-# The two commands that set everything up: `make demo` shows the whole path, `make test` checks the tool.
+# `make demo` and `make test` install everything they need. The first shows the tool, the second tests it.
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO := demo-model
-# Two at a time, for a test is mostly one thread; file by file, for the tests of a file share what they train; in the order
-# of tests/conftest.py.
+# Two at a time, because a test mostly uses one thread; file by file, because the tests of a file share the models they
+# train; longest files first, as tests/conftest.py orders them.
 PYTEST := pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test test-avx2 test-oldest slow check pictures clean
 
-# Trains on the embedded corpus, translates sentences the model never saw from a file and through a pipe, and scores it.
+# Trains on the demo corpus, translates unseen sentences from a file and through a pipe, and scores the model.
 demo: .venv/installed
 	$(BIN)/nmt train --data demo --model $(DEMO)
 	head -4 data/demo/test.en > $(DEMO)/unseen.txt
@@ -24,11 +24,11 @@ demo: .venv/installed
 test: check
 	$(BIN)/$(PYTEST) -m "not slow"
 
-# The same tests with the oldest versions that pyproject.toml allows.
+# The same tests with the oldest libraries that pyproject.toml allows.
 test-oldest: .venv-oldest/installed
 	.venv-oldest/bin/$(PYTEST) -m "not slow"
 
-# The same tests as on a processor that has AVX2 and nothing newer.
+# The same tests as on a processor with AVX2 and nothing newer.
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2 CT2_FORCE_CPU_ISA=AVX2
 test-avx2: .venv/installed
 	$(AVX2) $(BIN)/$(PYTEST) -m "not slow" $(TESTS)
@@ -41,7 +41,7 @@ check: .venv/installed
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-# Installs once; again only when the requirements change.
+# Installs once, and again when the requirements change.
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'
@@ -53,7 +53,7 @@ check: .venv/installed
 	$(@D)/bin/pip install --disable-pip-version-check -c $(@D)/constraints.txt -e '.[dev]'
 	touch $@
 
-# The README's, from the model of `make demo`; they need Chromium.
+# Redraws the pictures of README and docs from the model of `make demo`. Needs Chromium.
 pictures: .venv/installed
 	$(BIN)/python data/pictures/draw.py $(DEMO)
 

@@ -25,9 +25,10 @@ def load(model: "str | PathLike[str]" = "model", device: str = "auto", engine: s
     from pathlib import Path
 
     from nmt.errors import check_kind
-    from nmt.translation.loading import load_translator  # here, so that `import nmt` does not import torch
+    from nmt.saved_model import SavedModel  # here, so that `import nmt` does not import torch
+    from nmt.translation.loading import load_translator
 
     check_kind("model", model, (str, PathLike), "a path")
     check_kind("device", device, str, "a str")
     check_kind("engine", engine, str, "a str")
-    return load_translator(Path(model).expanduser(), device, engine=engine)
+    return load_translator(SavedModel.open(Path(model).expanduser()), device, engine=engine)

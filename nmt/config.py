@@ -1,11 +1,11 @@
-"""Every setting of a model and of its training, with the presets that make up complete recipes.
+"""Every setting of the model and of its training, and the presets: complete recipes.
 
-Help texts, ranges and defaults stand here once: the command line and the TOML file both name fields of these two classes.
+The command line and TOML files both name the fields of these two classes, so help texts, ranges and defaults are written once.
 """
 
 import difflib
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from nmt.errors import UsageError
 
-MOST = 10**12  # of anything that is counted: what goes beyond is a slip, or a damaged file
+MAX_COUNT = 10**12  # a larger number is a slip of the keyboard, or a damaged file
 
 
 class ModelConfig(BaseModel):
@@ -21,14 +21,16 @@ class ModelConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    layers: int = Field(6, ge=1, le=100, description="Layers in the encoder, and as many in the decoder (N).")
-    d_model: int = Field(512, ge=2, le=65_536, description="Width of every state (d_model).")
+    layers: int = Field(6, ge=1, le=100, description="Layers in the encoder, and in the decoder (N).")
+    d_model: int = Field(512, ge=2, le=65_536, description="Width of the model's states (d_model).")
     heads: int = Field(8, ge=1, description="Attention heads (h).")
     d_ff: int = Field(2048, ge=1, le=1_000_000, description="Width of the feed-forward layers (d_ff).")
-    dropout: float = Field(0.1, ge=0, lt=1, description="Dropout on sub-layer outputs and embedding sums (P_drop).")
-    attention_dropout: float = Field(0.0, ge=0, lt=1, description="Dropout on attention weights (none in the paper).")
-    relu_dropout: float = Field(0.0, ge=0, lt=1, description="Dropout inside the feed-forward layers (none in it).")
-    norm: Literal["post", "pre"] = Field("post", description="LayerNorm after each sub-layer (the paper) or before it.")
+    dropout: float = Field(0.1, ge=0, lt=1, description="Dropout on sub-layer outputs and embeddings (P_drop).")
+    attention_dropout: float = Field(0.0, ge=0, lt=1, description="Dropout on attention weights (the paper has none).")
+    relu_dropout: float = Field(0.0, ge=0, lt=1, description="Dropout in the feed-forward layers (the paper has none).")
+    norm: Literal["post", "pre"] = Field(
+        "post", description="LayerNorm after each sub-layer, as in the paper, or before."
+    )
     layer_norm_epsilon: float = Field(1e-6, gt=0, description="Epsilon of LayerNorm (the authors' code: 1e-6).")
 
     def model_post_init(self, _context: Any) -> None:
@@ -41,39 +43,47 @@ class TrainingConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    steps: int = Field(100_000, ge=1, le=MOST, description="Updates in all.")
+    steps: int = Field(100_000, ge=1, le=MAX_COUNT, description="Number of updates.")
     tokens_per_update: int = Field(
-        25_000, ge=1, le=MOST, description="Target tokens in an update, whatever the device."
+        25_000, ge=1, le=MAX_COUNT, description="Target tokens per update, on any number of devices."
     )
     micro_batch_tokens: int | None = Field(
-        None, ge=1, le=MOST, description="Padded tokens a side that a device takes at once. [default: what a GPU holds]"
+        None,
+        ge=1,
+        le=MAX_COUNT,
+        description="Tokens per side, with padding, that a device processes at once. [default: by device]",
     )
-    warmup: int = Field(4_000, ge=1, le=MOST, description="Updates over which the learning rate rises.")
+    warmup: int = Field(4_000, ge=1, le=MAX_COUNT, description="Updates during which the learning rate rises.")
     factor: float = Field(1.0, gt=0, description="Multiplies the paper's learning rate.")
     adam_beta1: float = Field(0.9, ge=0, lt=1, description="Adam's beta 1.")
     adam_beta2: float = Field(0.98, ge=0, lt=1, description="Adam's beta 2.")
     adam_epsilon: float = Field(1e-9, gt=0, description="Adam's epsilon.")
-    label_smoothing: float = Field(0.1, ge=0, lt=1, description="Probability spread over the vocabulary.")
-    vocab_size: int = Field(37_000, ge=1, le=1_000_000, description="Pieces in the shared BPE vocabulary, at most.")
-    max_pieces: int = Field(256, ge=1, le=MOST, description="Training pairs with a longer side are dropped.")
-    max_ratio: float = Field(3.0, ge=1, description="Pairs with one side so many times the other are dropped.")
+    label_smoothing: float = Field(0.1, ge=0, lt=1, description="Probability spread evenly over the vocabulary.")
+    vocab_size: int = Field(37_000, ge=1, le=1_000_000, description="Maximum size of the shared BPE vocabulary.")
+    max_pieces: int = Field(256, ge=1, le=MAX_COUNT, description="Drop training pairs with more pieces on a side.")
+    max_ratio: float = Field(3.0, ge=1, description="Drop training pairs whose lengths differ by a larger factor.")
     drop_duplicates: bool = Field(False, description="Drop training pairs that occurred before.")
-    drop_identical: bool = Field(False, description="Drop training pairs whose sides are the same.")
-    seed: int = Field(1, ge=0, lt=2**63, description="Fixes weights, order, dropout and vocabulary sample.")
-    validate_every: int = Field(1_500, ge=1, le=MOST, description="Updates between checkpoints, each validated.")
-    patience: int | None = Field(
-        None, ge=1, le=MOST, description="Stop after so many validations without a better BLEU."
+    drop_identical: bool = Field(False, description="Drop training pairs whose two sides are equal.")
+    seed: int = Field(1, ge=0, lt=2**63, description="Random seed for weights, order, dropout and vocabulary.")
+    validate_every: int = Field(
+        1_500, ge=1, le=MAX_COUNT, description="Updates between checkpoints; each one is validated."
     )
-    average: int = Field(5, ge=1, le=MOST, description="Last checkpoints averaged into the final weights.")
-    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="Where to compute.")
-    precision: Literal["auto", "fp32", "bf16"] = Field("auto", description="bf16 where the hardware has it, or fp32.")
+    patience: int | None = Field(
+        None, ge=1, le=MAX_COUNT, description="Stop after this many validations without a better BLEU."
+    )
+    average: int = Field(
+        5, ge=1, le=MAX_COUNT, description="Number of last checkpoints averaged into the final weights."
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="Device to compute on.")
+    precision: Literal["auto", "fp32", "bf16"] = Field(
+        "auto", description="Number format. auto: bf16 if the hardware has it, but fp32 to translate on a CPU."
+    )
 
 
-# What may differ when a run is resumed. All other fields are the run's identity.
+# The settings that may change when a run is resumed. All others are the run's identity.
 RUNTIME = frozenset({"micro_batch_tokens", "device", "precision"})
 EXTENT = frozenset({"steps", "validate_every", "patience", "average"})
-MICRO_BATCH = 4_096  # padded tokens a side that a CPU takes at once, unless the preset or the user knows better
-
+DEFAULT_MICRO_BATCH = 4_096  # padded tokens per side that a CPU computes at once
 
 Config = TypeVar("Config", ModelConfig, TrainingConfig)
 
@@ -85,7 +95,7 @@ class Preset:
     model: ModelConfig
     training: TrainingConfig
     source: str
-    micro_batch_tokens: int = MICRO_BATCH  # on a CPU; a GPU is asked what it holds
+    micro_batch_tokens: int = DEFAULT_MICRO_BATCH  # on a CPU; a GPU is probed for what it holds
 
 
 PRESETS: dict[str, Preset] = {
@@ -130,22 +140,22 @@ PRESETS: dict[str, Preset] = {
 
 
 def preset_for(pairs: int) -> str:
-    """The preset's name for a corpus of that many training pairs, chosen where the user names none."""
+    """The preset for a corpus of that many training pairs, where the user names none."""
     return "tiny" if pairs < 100_000 else "small" if pairs < 1_000_000 else "base"
 
 
-def fine_tuning(model: ModelConfig, training: TrainingConfig, micro_batch_tokens: int) -> Preset:
-    """The recipe for going on from a trained model with other text: its own settings, but few updates at a low rate.
+def fine_tuning(trained_as: str, model: ModelConfig, training: TrainingConfig) -> Preset:
+    """The recipe for training a model further on other text: its own settings, but few updates at a low rate.
 
     With this warm-up and factor the rate peaks at 3e-4 for D 512, where the paper's base model peaks at 7e-4 and ends at
-    1.4e-4.
+    1.4e-4. `trained_as` is the preset that the model was trained with.
     """
     gently = {"steps": 2_000, "warmup": 200, "factor": 0.1, "validate_every": 100, "patience": 5, "average": 3}
     gently["tokens_per_update"] = min(training.tokens_per_update, 4_096)
     recipe = training.model_copy(update=gently | {"micro_batch_tokens": None, "device": "auto", "precision": "auto"})
-    return Preset(
-        model, recipe, "the model's own settings, but few updates, soon warmed up to a low rate", micro_batch_tokens
-    )
+    source = "the model's own settings, but few updates, soon warmed up to a low rate"
+    known = PRESETS.get(trained_as)
+    return Preset(model, recipe, source, known.micro_batch_tokens if known else DEFAULT_MICRO_BATCH)
 
 
 def find_preset(name: str) -> Preset:
@@ -155,32 +165,48 @@ def find_preset(name: str) -> Preset:
     return PRESETS[name]
 
 
-def settle(preset: Preset, toml: Path | None, flags: dict[str, Any]) -> tuple[ModelConfig, TrainingConfig]:
-    """The preset, overridden by the TOML file's [model] and [training], overridden by the flags that were given.
+@dataclass(frozen=True)
+class Overrides:
+    """Settings that replace those of a preset: a TOML file's, and over them the command line's."""
 
-    Raises UsageError that lists every unknown or impossible value with its place.
-    """
-    tables = _read_toml(toml) if toml else {}
-    given = {name: value for name, value in flags.items() if value is not None}
-    faults: list[str] = []
-    model = _override(preset.model, f"{toml}: [model]", tables.get("model", {}), given, faults)
-    training = _override(preset.training, f"{toml}: [training]", tables.get("training", {}), given, faults)
-    if faults:
-        raise UsageError("; ".join(faults))
-    return model, training
+    path: Path | None  # of the TOML file
+    tables: dict[str, dict[str, Any]]
+    flags: dict[str, Any]
 
+    @classmethod
+    def read(cls, path: Path | None, flags: dict[str, Any]) -> "Overrides":
+        """From a TOML file and flags by the fields they set, None where not given. Raises UsageError."""
+        return cls(path, _read_toml(path) if path else {}, {name: v for name, v in flags.items() if v is not None})
 
-def _override(base: Config, table: str, values: dict[str, Any], flags: dict[str, Any], faults: list[str]) -> Config:
-    """The configuration with these values; what is unknown or impossible among them is added to the faults."""
-    fields = type(base).model_fields
-    unknown = [key for key in values if key not in fields]
-    faults += [f"{table} has no setting '{key}'{_elsewhere(key) or _nearest(key, fields)}" for key in unknown]
-    known = {name: value for name, value in (values | flags).items() if name in fields}
-    try:
-        return type(base).model_validate(base.model_dump() | known)
-    except ValidationError as error:
-        faults += [_explain(table, flags, problem) for problem in error.errors()]
-        return base
+    def settle(self, preset: Preset) -> Preset:
+        """The preset with these settings. Raises UsageError that lists every unknown or impossible value with its place."""
+        faults: list[str] = []
+        model = self._override(preset.model, "model", faults)
+        training = self._override(preset.training, "training", faults)
+        if faults:
+            raise UsageError("; ".join(faults))
+        return replace(preset, model=model, training=training)
+
+    def _override(self, base: Config, table: str, faults: list[str]) -> Config:
+        """The configuration with these settings; what is wrong with them is appended to `faults`."""
+        fields, values = type(base).model_fields, self.tables.get(table, {})
+        place = f"{self.path}: [{table}]"
+        unknown = [key for key in values if key not in fields]
+        faults += [f"{place} has no setting '{key}'{_other_table(key) or _nearest(key, fields)}" for key in unknown]
+        known = {name: value for name, value in (values | self.flags).items() if name in fields}
+        try:
+            return type(base).model_validate(base.model_dump() | known)
+        except ValidationError as error:
+            faults += [self._explain(place, problem) for problem in error.errors()]
+            return base
+
+    def _explain(self, place: str, problem: Any) -> str:
+        message = problem["msg"].removeprefix("Value error, ")
+        if not problem["loc"]:  # a conflict of several settings, which the message names
+            return message
+        name = str(problem["loc"][0])
+        where = f"--{name.replace('_', '-')}" if name in self.flags else f"{place} {name}"
+        return f"{where}: {message} (got {problem['input']})"
 
 
 def _read_toml(path: Path) -> dict[str, dict[str, Any]]:
@@ -188,18 +214,16 @@ def _read_toml(path: Path) -> dict[str, dict[str, Any]]:
         tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise UsageError(f"--config {path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UsageError(f"{path}: not TOML in UTF-8: {error}") from None
     for table, content in tables.items():
-        if table not in ("model", "training"):
-            raise UsageError(f"{path}: [{table}] is no table of nmt; there are [model] and [training]")
-        if not isinstance(content, dict):
-            raise UsageError(f"{path}: '{table}' must be a table: write [{table}]")
+        if table not in ("model", "training") or not isinstance(content, dict):
+            raise UsageError(f"{path}: '{table}' is no table of nmt; there are [model] and [training]")
     return tables
 
 
-def _elsewhere(name: str) -> str:
-    """Where else a setting of that name is, if it is."""
+def _other_table(name: str) -> str:
+    """A hint where the setting belongs to the other table."""
     tables = {"[model]": ModelConfig.model_fields, "[training]": TrainingConfig.model_fields}
     return next((f"; {table} has" for table, fields in tables.items() if name in fields), "")
 
@@ -207,12 +231,3 @@ def _elsewhere(name: str) -> str:
 def _nearest(name: str, names: Any) -> str:
     close = difflib.get_close_matches(name, list(names), 1)
     return f"; did you mean '{close[0]}'?" if close else ""
-
-
-def _explain(table: str, flags: dict[str, Any], problem: Any) -> str:
-    message = problem["msg"].removeprefix("Value error, ")
-    if not problem["loc"]:  # a fault of several settings together, which the message names
-        return message
-    name = str(problem["loc"][0])
-    place = f"--{name.replace('_', '-')}" if name in flags else f"{table} {name}"
-    return f"{place}: {message} (got {problem['input']})"

@@ -1,7 +1,7 @@
-"""Where `--output` leads: a file that is written elsewhere and put in place once it is whole, or a pipe or device.
+"""Where `--output` leads: a file that appears only when it is whole, or a pipe or device that is written to directly.
 
-What stands there keeps its name, its links, its owner and its mode. Another file takes its place where that changes none of
-these; else, as on a mount or in a folder that cannot be written, the content is copied into it.
+An existing file keeps its name, links, owner and mode. A new file is written beside it and renamed where that changes none of
+these. Elsewhere (hard links, a file that a container mounts, a read-only folder) the complete content is copied into it.
 """
 
 import errno
@@ -16,87 +16,62 @@ from typing import IO
 
 from nmt.errors import NmtError, UsageError
 
-SPECIAL = (stat.S_IFIFO, stat.S_IFCHR, stat.S_IFBLK)  # are written into as they are
+WRITING_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)  # no fault of the name
 
 
 class Destination:
-    """What `--output` names."""
+    """The target of `--output`."""
 
     def __init__(self, path: Path) -> None:
-        """Raises UsageError where it cannot be written, so far as can be told before the work."""
-        self.path, self.target = path, Path(os.path.realpath(path))  # as it was named, and behind all links
-        with writable(path):
-            there = self._status()
-            self.is_file = not there or stat.S_IFMT(there.st_mode) not in SPECIAL
-            # whether other files can be made beside it
-            self.has_room = self.is_file and os.access(self.target.parent, os.W_OK | os.X_OK)
-            if there and self.is_file:
-                os.close(os.open(self.target, os.O_WRONLY))  # not possible for a folder either
+        """Raises UsageError if it cannot be written, so that the user learns of it before the work."""
+        self.path, self.target = path, Path(os.path.realpath(path))  # as the user named it, and with all links followed
+        with writing_to(path):
+            self.is_file = not path.exists() or path.is_file() or path.is_dir()
+            self.has_room = self.is_file and os.access(self.target.parent, os.W_OK)  # for other files beside it
+            if self.is_file and path.exists():
+                os.close(os.open(self.target, os.O_WRONLY))
             elif self.is_file and not self.has_room:
-                fault = errno.EACCES if self.target.parent.is_dir() else errno.ENOENT
-                raise OSError(fault, os.strerror(fault))
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     @contextmanager
     def open(self) -> Iterator[IO[bytes]]:
-        """What is written here stands there at the end, or after an error what stood there before."""
-        part = self.target.with_name(f"{self.target.name}.{os.getpid()}.part") if self.has_room else None
-        try:
-            with writable(self.path):
-                try:
-                    out = self._open(part)
-                except OSError:
-                    part = None  # what may stand there is another's
-                    raise
-            with out:
+        """Yields a file to write. The target has its content after the block, or is unchanged if the block raises.
+
+        Raises NmtError where the disk is full.
+        """
+        with writing_to(self.path), self._replacement() if self.is_file else self.path.open("wb") as out:
+            yield out
+
+    @contextmanager
+    def _replacement(self) -> Iterator[IO[bytes]]:
+        existing = self.target.stat() if self.target.exists() else None
+        temporary = self.target.with_name(f"{self.target.name}.{os.getpid()}.part")
+        with temporary.open("x+b") if self.has_room else tempfile.TemporaryFile() as out:
+            try:
+                if existing:  # before it holds anything that others may not read
+                    os.fchmod(out.fileno(), stat.S_IMODE(existing.st_mode))
                 yield out
-                if self.is_file:
-                    out.flush()
-                    self._put(out, part)
-        except OSError as error:
-            raise NmtError(f"--output {self.path}: {error.strerror}") from None
-        finally:
-            if part:
-                part.unlink(missing_ok=True)
-
-    def _status(self) -> os.stat_result | None:
-        try:
-            return self.path.stat()
-        except FileNotFoundError:
-            return None
-
-    def _open(self, part: Path | None) -> IO[bytes]:
-        if not self.is_file:
-            return self.path.open("wb")
-        if part is None:
-            return tempfile.TemporaryFile()
-        out = part.open("x+b")
-        if there := self._status():  # before anything is in it that others may not read
-            os.fchmod(out.fileno(), stat.S_IMODE(there.st_mode))
-        return out
-
-    def _put(self, out: IO[bytes], part: Path | None) -> None:
-        there, new = self._status(), os.fstat(out.fileno())
-        if part and (not there or (there.st_nlink == 1 and _kept(there) == _kept(new))):
-            with suppress(OSError):  # of a mount
-                part.replace(self.target)
-                return
-        out.seek(0)
-        with self.target.open("wb") as target:
-            shutil.copyfileobj(out, target)
-
-
-def _kept(status: os.stat_result) -> tuple[int, int, int]:
-    return status.st_mode, status.st_uid, status.st_gid
+                out.flush()
+                if self.has_room and (not existing or (existing.st_nlink == 1 and existing.st_uid == os.geteuid())):
+                    with suppress(OSError):  # a mounted file cannot be replaced
+                        temporary.replace(self.target)
+                        return
+                out.seek(0)
+                with self.target.open("wb") as target:
+                    shutil.copyfileobj(out, target)
+            finally:
+                if self.has_room:
+                    temporary.unlink(missing_ok=True)
 
 
 @contextmanager
-def writable(output: Path) -> Iterator[None]:
-    """Raises UsageError for an OSError of what is opened at or beside the output, and NmtError where the disk is full."""
+def writing_to(output: Path) -> Iterator[None]:
+    """Turn an OSError into one sentence: NmtError for a full disk and the like, else UsageError."""
     try:
         yield
     except OSError as error:
-        if not output.parent.is_dir():
-            raise UsageError(f"--output {output}: there is no folder {output.parent}; make it first") from None
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        if error.errno in WRITING_FAULTS:
             raise NmtError(f"--output {output}: {error.strerror}") from None
+        if not output.parent.is_dir():
+            raise UsageError(f"--output {output}: there is no folder {output.parent}; create it first") from None
         raise UsageError(f"--output {output}: {error.strerror}; name a file that can be written") from None

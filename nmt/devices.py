@@ -1,4 +1,4 @@
-"""Which device and which precision: asked for by the user, or the best that is there."""
+"""Which device and precision to use: those the user asked for, or the best available."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -7,23 +7,25 @@ from contextlib import AbstractContextManager
 import torch
 
 from nmt.cores import threads
-from nmt.errors import UsageError, first_line
+from nmt.errors import NmtError, UsageError, first_line
 from nmt.formatting import counted
+from nmt.process import this_process
 
-# oneDNN and PyTorch's layer over it each keep what they have compiled for 1,024 sizes of a matrix product. Here nearly each
-# product has a size of its own: kept, they serve nobody, and grow to hundreds of megabytes. Both read this at their first one.
+# oneDNN, and PyTorch's layer above it, each cache compiled code for 1,024 shapes of matrix products. Here nearly every
+# product has a new shape, so the caches only grow, to hundreds of megabytes. Both read these variables at the first product.
 for cache in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
     os.environ.setdefault(cache, "64")
 
-# PyTorch knows nothing of a container's quota. This is before its first product: its threads are not changed after that.
+# PyTorch ignores a container's CPU quota. Its number of threads cannot change after the first product, so it is set here.
 if not os.environ.get("OMP_NUM_THREADS"):
     torch.set_num_threads(min(torch.get_num_threads(), threads()))
 
 
 def find_device(name: str) -> torch.device:
-    """`auto` is CUDA where there is one. Nothing falls back in silence.
+    """The named device; `auto` is CUDA where it is available. Never falls back silently.
 
-    Raises UsageError for a CUDA that is not there, or that is and cannot compute.
+    Where torchrun started several processes on a machine, each gets its own GPU. Raises UsageError where CUDA is asked for
+    but not available, or the GPU cannot compute.
     """
     if name not in ("auto", "cpu", "cuda"):
         raise UsageError(f"--device {name}: must be auto, cpu or cuda")
@@ -31,27 +33,33 @@ def find_device(name: str) -> torch.device:
         return torch.device("cpu")
     if not torch.cuda.is_available():
         raise UsageError("--device cuda: PyTorch finds no CUDA device here; use --device cpu")
-    device = torch.device("cuda")
-    # On Hopper and newer PyTorch prefers cuDNN's attention, which makes a plan of some 30 ms for every new shape and keeps it
-    # for ever. Here nearly every batch has a shape of its own; PyTorch's own kernels need no plan.
+    device = _own_gpu()
+    # On Hopper and newer GPUs PyTorch prefers cuDNN's attention, which plans for some 30 ms at every new shape and keeps each
+    # plan forever. Here nearly every batch has a new shape; PyTorch's own kernels need no plan.
     torch.backends.cuda.enable_cudnn_sdp(False)
     try:
-        matrix = torch.ones(8, 8, device=take_gpu(device))
+        matrix = torch.ones(8, 8, device=device)
         (matrix @ matrix).sum().item()
     except RuntimeError as error:
-        raise UsageError(f"--device {name}: the GPU cannot be used ({first_line(error)}); use --device cpu") from None
+        fault = f"--device {name}: the GPU cannot be used ({first_line(error)}); use --device cpu"
+        if this_process().count > 1:  # so that the process with the broken GPU reports it
+            raise NmtError(fault) from None
+        raise UsageError(fault) from None
     return device
 
 
-def take_gpu(device: torch.device) -> torch.device:
-    """Of several processes that torchrun started on this machine, each takes a GPU of its own where it uses one at all."""
-    if device.type == "cuda" and "LOCAL_RANK" in os.environ:
-        return torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
-    return device
+def _own_gpu() -> torch.device:
+    """The GPU of this process."""
+    process = this_process()
+    return (
+        torch.device("cuda", process.local_rank % torch.cuda.device_count())
+        if process.count > 1
+        else torch.device("cuda")
+    )
 
 
 def find_precision(name: str, device: torch.device) -> str:
-    """`auto` is bf16 where the hardware computes in it, else fp32."""
+    """The named precision; `auto` is bf16 where the hardware supports it natively, else fp32."""
     if name not in ("auto", "fp32", "bf16"):
         raise UsageError(f"--precision {name}: must be auto, fp32 or bf16")
     if name != "auto":
@@ -62,44 +70,44 @@ def find_precision(name: str, device: torch.device) -> str:
 
 
 def find_translation_precision(name: str, device: torch.device) -> str:
-    """As for training, but `auto` is fp32 on a CPU: short batches gain little, and fp32 gives one text in any batch."""
+    """As for training, except that `auto` is fp32 on a CPU: bf16 gains little there, and in fp32 batching changes no text."""
     return find_precision("fp32" if name == "auto" and device.type == "cpu" else name, device)
 
 
 def on_device(values: Sequence[float], device: torch.device) -> torch.Tensor:
-    """Numbers of the host as a tensor on the device, which is not waited for."""
+    """Copy numbers to the device without waiting for it."""
     tensor = torch.tensor(values)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[None]:
-    """The context in which matrix products run in the precision; weights stay fp32."""
+    """The context in which matrix products run in this precision. Weights stay fp32."""
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
 def name(device: torch.device) -> str:
-    """Of the kind of device, as CUDA has it; a CPU is a CPU."""
+    """Display name: the GPU's model, or 'CPU'."""
     return "CPU" if device.type == "cpu" else torch.cuda.get_device_name(device)
 
 
 def can_compile(device: torch.device, warn: Callable[[str], None]) -> bool:
-    """Whether layers are to be compiled for the device: on a GPU, where PyTorch can.
+    """Whether to compile the layers: on a GPU, if PyTorch can.
 
-    It takes Triton, a C compiler and Python's headers. Whether all is there and works is seen by compiling something.
+    That takes Triton, a C compiler and Python's headers, so compiling something is the only sure test.
     """
     if device.type == "cpu":
         return False
     try:
         torch.compile(lambda tensor: tensor + 1)(torch.ones(8, device=device))
-    except Exception as error:  # of many kinds, for the most part within one of PyTorch's own
+    except Exception as error:  # of many types, most of them wrapped in one of PyTorch's
         error = getattr(error, "inner_exception", error)
-        warn(f"PyTorch cannot compile for this GPU ({first_line(error)}); training goes on without, which is slower")
+        warn(f"PyTorch cannot compile for this GPU ({first_line(error)}); training continues without, more slowly")
         return False
     return True
 
 
 def describe(device: torch.device, precision: str) -> str:
-    """One line for a person: device, threads and their instructions or GPU, memory, precision."""
+    """One line about the device: the GPU, or threads and instruction set; memory and precision."""
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
         return f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB, {precision}"

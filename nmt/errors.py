@@ -1,14 +1,14 @@
-"""Errors that are the user's to mend: one sentence naming the file, line or option, and the way out.
+"""Errors the user can fix: one sentence that names the file, line or option, and the way out.
 
-The command line prints the sentence and leaves with the class's exit code; any other exception is a bug in nmt, or memory
-that ran out.
+The command line prints the sentence and exits with the class's code. Any other exception is a bug in nmt, or memory that ran
+out.
 """
 
 import re
 import signal
 from typing import Any
 
-# By name and text, so that torch need not be imported: PyTorch's for a GPU, for a CPU, and what the CUDA libraries say.
+# Recognised by name and text, so that torch need not be imported: PyTorch's for a GPU, for a CPU, and the CUDA libraries'.
 OUT_OF_MEMORY = re.compile("OutOfMemoryError|MemoryError|DefaultCPUAllocator|out of memory|_ALLOC_FAILED")
 
 
@@ -16,7 +16,7 @@ class NmtError(Exception):
     """The work failed: exit code 1."""
 
     exit_code = 1
-    everywhere = False  # whether all ranks of a run raise it together, so that one of them need say it
+    everywhere = False  # whether all processes of a run raise it together, so that only the first needs to print it
 
 
 class UsageError(NmtError):
@@ -25,25 +25,35 @@ class UsageError(NmtError):
     exit_code = 2
 
 
+class Interrupted(NmtError):
+    """A signal asked the run to stop, and all is saved. Every rank raises it."""
+
+    everywhere = True
+
+    def __init__(self, message: str, signal_number: int) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + signal_number
+
+
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, of a CPU or of a GPU, whichever library noticed it."""
+    """Whether memory ran out, on a CPU or a GPU, whichever library noticed."""
     return OUT_OF_MEMORY.search(repr(error)) is not None
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, without the pages of advice that PyTorch adds."""
+    """An error's message without the pages of advice that PyTorch adds."""
     return str(error).partition("\n")[0] or type(error).__name__
 
 
 def check_kind(name: str, value: object, kind: Any, wanted: str) -> None:
-    """Raises TypeError where what a program gave under this name is of another kind than `wanted`; True is no number."""
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+    """Raise TypeError where an argument of the Python interface is not of this kind."""
+    if not isinstance(value, kind):
         raise TypeError(f"{name} must be {wanted}, not {type(value).__name__}")
 
 
 def stop_signals() -> list[signal.Signals]:
-    """The signals that ask a command to stop as Ctrl-C does: a terminal that is closed sends SIGHUP, Slurm SIGUSR1 before a
-    job's time is over. Without those that the caller has had ignored, as nohup does.
+    """The signals that ask a command to stop as Ctrl-C does, except those that the caller ignores, as nohup does SIGHUP.
+
+    A closed terminal sends SIGHUP; Slurm sends SIGUSR1 before a job's time is over.
     """
-    asking = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
-    return [number for number in asking if signal.getsignal(number) != signal.SIG_IGN]
+    return [s for s in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1) if signal.getsignal(s) != signal.SIG_IGN]

@@ -1,13 +1,12 @@
-"""Numbers as a person reads them, and the two forms in which results are told: text, and JSON for programs."""
+"""Numbers and tables as people read them, and the check of --format."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from nmt.errors import UsageError
 
 
 def duration(seconds: float) -> str:
-    """For a person: 40 s, 12 min, 3.5 h, 2.1 days."""
+    """40 s, 12 min, 3.5 h, 2.1 days."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 90 * 60:
@@ -23,7 +22,7 @@ def counted(number: int, unit: str) -> str:
 
 
 def line_numbers(numbers: Sequence[int]) -> str:
-    """line 3; lines 3, 7; of many the first ten."""
+    """line 3; lines 3, 7; at most ten numbers, then how many more there are."""
     shown = ", ".join(map(str, numbers[:10]))
     more = f" and {len(numbers) - 10:,} more" if len(numbers) > 10 else ""
     return f"line{'s' if len(numbers) > 1 else ''} {shown}{more}"
@@ -36,16 +35,26 @@ def blank_lines(numbers: Sequence[int], count: int) -> str:
 
 
 def format_perplexity(value: float) -> str:
+    """1,234.56; in scientific notation from a million on."""
     return f"{value:,.2f}" if value < 1e6 else f"{value:.2e}"
 
 
-def table(rows: list[tuple[str, Any]]) -> str:
-    """Lines of a label and its value, aligned."""
-    width = max(len(label) for label, _ in rows)
-    return "\n".join(f"  {label:<{width}}  {value}" for label, value in rows)
+def table(rows: Sequence[Sequence[str]], align: str = "<<") -> str:
+    """Indented lines of cells, two spaces between columns. `align` has "<" or ">" per column: flush left or flush right."""
+    from rich.cells import cell_len  # a Chinese character is two columns wide
+
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        line = ""
+        for cell, width, side in zip(row, widths, align, strict=True):
+            space = " " * (width - cell_len(cell))
+            line += "  " + (cell + space if side == "<" else space + cell)
+        lines.append(line.rstrip())
+    return "\n".join(lines)
 
 
 def check_format(name: str) -> None:
-    """Raises UsageError for a --format that is none."""
+    """Raises UsageError unless this is a value of --format."""
     if name not in ("text", "json"):
         raise UsageError(f"--format {name}: must be text or json")

@@ -1,5 +1,5 @@
-"""Ids that are no pieces of text: known to the vocabulary, the batches, the model and the search alike."""
+"""Ids that are not pieces of text. The vocabulary, the batches, the model and the search share them."""
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 RESERVED = [f"<reserved{number}>" for number in range(8)]  # control symbols for later use; text never matches them
-FIRST_PIECE = 4 + len(RESERVED)  # ids below it never come from text and are never emitted
+FIRST_PIECE = 4 + len(RESERVED)  # lower ids never come from text, and search never emits them

@@ -1,40 +1,43 @@
-"""What a person reads while nmt works: on stderr always, so that stdout carries results alone."""
+"""What a person reads while nmt works. It goes to stderr, so that stdout carries results alone."""
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from nmt.errors import NmtError
 from nmt.lines import clean
+from nmt.process import this_process
 
 
-class _Voice(Console):
-    """rich's, but for a reader of stderr who leaves: that is no reason to stop, and nothing is heard from there on."""
+class _Console(Console):
+    """rich's console, except that a closed stderr does not end the program: the rest is written to nowhere."""
 
     def on_broken_pipe(self) -> None:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # so that nothing complains at exit either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # not only here: the interpreter flushes stderr as it exits
 
 
 class Reporter:
-    """Plain lines, and on a terminal a progress bar below them. Quiet, it says nothing but warnings."""
+    """Prints plain lines, and on a terminal a progress bar below them. A quiet one prints warnings only.
+
+    Where torchrun started several processes, only the first prints anything.
+    """
 
     def __init__(self, quiet: bool = False) -> None:
-        self.quiet, self.muted = quiet, False
+        self.muted = sys.stderr is None or not this_process().first
+        self.quiet = quiet or self.muted
         on_terminal = sys.stderr is not None and sys.stderr.isatty()  # rich would believe FORCE_COLOR instead
-        self.console = _Voice(stderr=True, highlight=False, soft_wrap=True, force_terminal=on_terminal)
+        self.console = _Console(stderr=True, highlight=False, soft_wrap=True, force_terminal=on_terminal)
         self.bar = Progress(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=16),  # so that speed and time left fit into 80 columns
+            BarColumn(bar_width=16),  # leaves room for speed and time left in 80 columns
             MofNCompleteColumn(),
             TextColumn("{task.fields[status]}"),
             console=self.console,
             transient=True,
-            disable=quiet or not self.console.is_terminal,
+            disable=self.quiet or not self.console.is_terminal,
         )
 
     def __enter__(self) -> "Reporter":
@@ -44,46 +47,22 @@ class Reporter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with suppress(OSError):  # a terminal that was closed
+        with suppress(OSError):  # the terminal may have been closed
             self.bar.stop()
 
     @property
     def on_terminal(self) -> bool:
         return not self.bar.disable
 
-    def mute(self) -> None:
-        """Say nothing at all from here on: another rank of the same run does."""
-        self.quiet = self.muted = self.bar.disable = True
-
     def say(self, text: str) -> None:
         if not self.quiet:
             self._print(text)
 
     def warn(self, text: str) -> None:
-        self._print(f"warning: {text}")
+        if not self.muted:
+            self._print(f"warning: {text}")
 
     def _print(self, text: str) -> None:
-        if sys.stderr is None or self.muted:
-            return
-        # Names of files and of corpora are not ours, and a terminal obeys control characters.
-        shown = "\n".join(map(clean, text.split("\n")))
+        # File names and corpus names may hold control characters, which a terminal would obey.
         with suppress(OSError):  # a log on a full disk is no reason to stop
-            self.console.print(shown, markup=False)
-
-
-@contextmanager
-def one_voice(reporter: Reporter, alike: Callable[[NmtError], bool]) -> Iterator[None]:
-    """Under torchrun, let rank 0 speak for all: another rank only tells of a failure that is its own.
-
-    `alike` says whether an error is one that all ranks of a machine have: the first of them tells it.
-    """
-    rank = os.environ["RANK"] if "TORCHELASTIC_RUN_ID" in os.environ else "0"
-    if rank != "0":
-        reporter.mute()
-    try:
-        yield
-    except NmtError as error:
-        if rank != "0":
-            told = error.everywhere or (alike(error) and os.environ.get("LOCAL_RANK") != "0")
-            error.args = ("" if told else f"rank {rank}: {error}",)
-        raise
+            self.console.print("\n".join(map(clean, text.split("\n"))), markup=False)

@@ -1,6 +1,6 @@
-"""A training run from settings to model directory: the place that composes the rooms.
+"""A training run from request to model directory: resolve what it is, prepare its data, train. It composes all rooms.
 
-Under torchrun every rank runs this. Rank 0 settles what is to be done and tells the others; it alone writes and speaks.
+Under torchrun every rank runs this. Rank 0 decides and the others follow; it alone writes and speaks.
 """
 
 import os
@@ -13,24 +13,25 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
-from nmt import devices
+from nmt import devices, settings
 from nmt.data import corpus as corpora
 from nmt.data.batching import Plan
 from nmt.data.cache import Cache
-from nmt.data.corpus import Corpus
-from nmt.data.preparation import prepare_corpus
-from nmt.data.prepared import PreparedPairs
-from nmt.data.vocabulary import Vocabulary
-from nmt.errors import NmtError, UsageError, stop_signals
+from nmt.errors import Interrupted, NmtError, UsageError, stop_signals
+from nmt.event_log import EventLog
 from nmt.formatting import counted, duration, table
 from nmt.lines import is_blank
+from nmt.lock import locked
+from nmt.looks import unlike
 from nmt.model.transformer import Transformer
 from nmt.model_directory import ModelDirectory
-from nmt.reporting import Reporter, one_voice
-from nmt.session import Session, to_average, write_average
-from nmt.settings import Request, Settings, Settler, Text, describe_data, presets_for
+from nmt.process import this_process
+from nmt.reporting import Reporter
+from nmt.run_data import RunData, Workspace, prepare
+from nmt.saved_model import Text
+from nmt.session import Session, write_average
+from nmt.settings import Request, RunPlan
 from nmt.training import checkpoint
 from nmt.training.checkpoint import Progress
 from nmt.training.probe import find_micro_batch
@@ -39,132 +40,122 @@ from nmt.training.trainer import Trainer
 from nmt.validation import Validator
 from nmt.weights import load_weights
 
-OFTEN = 400  # times through a corpus, by which a model has it by heart
-AS_PADDED = 1.25  # times an update's tokens are the cells to make room for, if one micro-batch is to hold it
-
-
-class Interrupted(NmtError):
-    """A signal asked the run to stop; all is saved. Every rank raises it."""
-
-    everywhere = True
-
-    def __init__(self, message: str, signal_number: int) -> None:
-        super().__init__(message)
-        self.exit_code = 128 + signal_number
+MANY_EPOCHS = 400  # after so many a model knows its corpus by heart
+PADDED = 1.25  # cells per token of an update that a single micro-batch is to hold
 
 
 def train(path: Path, request: Request, reporter: Reporter) -> None:
-    """Train into the model directory, or go on with the run that is there. Raises NmtError and UsageError."""
-    started = time.perf_counter()
-    # Before the ranks have met, those of a machine all fail alike.
-    with one_voice(reporter, lambda _: not dist.is_initialized()):
-        candidates, config = presets_for(request)
-        directory = ModelDirectory(path)
-        with (
-            Ranks.join(devices.find_device(config.device)) as ranks,
-            directory.locked(request.restart) if ranks.first else nullcontext(),
-        ):
-            cache = Cache.find(path, reporter.say)
-            corpus = (
-                corpora.load(request.data, *request.languages(), cache, reporter.warn)
-                if ranks.on_machine == 0
-                else None
-            )
+    """Train into the model directory, or resume the run that is there. Raises NmtError and UsageError."""
+    started_at = time.perf_counter()
+    options = settings.check(request)
+    origin = options.origin
+    if origin and origin.directory.path.resolve() == path.resolve():
+        raise UsageError(f"--from {request.origin}: a model cannot replace itself; name another directory with --model")
+    directory, process = ModelDirectory(path), this_process()
+    with (
+        Ranks.joined(options.device) as ranks,
+        locked(directory, request.restart) if process.first else nullcontext() as started,
+    ):
+        cache = Cache.find(path, reporter.say)
+        corpus = None
+        if process.first_on_machine:
+            corpus = corpora.load(request.data, *options.languages, cache, reporter.warn)
 
-            def settle() -> Settings:
-                assert corpus is not None, "rank 0 is the first of its machine"
-                return Settler(directory, corpus, cache, ranks.count, reporter).settle(request, candidates, config)
+        def resolve() -> RunPlan:
+            assert corpus
+            for note in corpus.notes:
+                reporter.say(note)
+            plan = settings.resolve(options, corpus, ranks.count)
+            reporter.say(f"{'recipe' if origin else 'preset'} {plan.preset}: {plan.recipe.source}")
+            if origin and (doubt := unlike(corpus.form, origin.description.data.form)):
+                reporter.warn(f"--data {corpus.name}: {doubt}")
+            return plan
 
-            settings = ranks.share(settle)
-            _Run(directory, settings, ranks, reporter).go_on(corpus, cache, started)
+        plan = ranks.share(resolve)
+        work = Workspace(directory, started, origin, cache, ranks, reporter)
+        _Run(plan, prepare(plan, corpus, work), work, options.device).run(started_at)
 
 
 class _Run:
-    """One call of `nmt train` on one directory, on one rank."""
+    """One call of `nmt train` on one rank, once plan and data are known."""
 
-    def __init__(self, directory: ModelDirectory, settings: Settings, ranks: Ranks, reporter: Reporter) -> None:
-        self.directory, self.settings, self.ranks, self.reporter = directory, settings, ranks, reporter
-        self.config = settings.training
-        self.vocabulary = Vocabulary(settings.vocabulary)
+    def __init__(self, plan: RunPlan, data: RunData, work: Workspace, device: torch.device) -> None:
+        self.plan, self.data, self.config, self.device = plan, data, plan.recipe.training, device
+        self.directory, self.ranks, self.reporter = work.directory, work.ranks, work.reporter
 
-    def go_on(self, corpus: Corpus | None, cache: Cache, started: float) -> None:
-        """Train from the newest checkpoint, or from the beginning, to the last update.
-
-        The first rank of each machine has the corpus, and makes the ids that all of its ranks map into memory.
-        """
-        config, reporter, ranks = self.config, self.reporter, self.ranks
-        folder = ranks.share(lambda: self._prepare(corpus, cache), each_machine=True)
-        pairs = PreparedPairs.open(folder)
-        device = devices.find_device(config.device)
+    def run(self, started_at: float) -> None:
+        """Train from the newest checkpoint, or from the beginning, to the last update."""
+        config, reporter, plan, heldout = self.config, self.reporter, self.plan, self.data.heldout
         torch.manual_seed(config.seed)
-        model = Transformer(self.settings.model, len(self.vocabulary)).to(device)
-        plan = Plan(pairs, config.tokens_per_update, config.seed)
-        compiled = devices.can_compile(device, reporter.warn)
-        trainer = Trainer(model, plan, config, device, config.precision, ranks, compiled)
-        self._take_up(trainer)
-        progress = trainer.progress
-        over = _over(trainer)
-        averaged = ranks.hand_out(self._average_anew(progress) if over and ranks.first else [])
-        if over and not averaged:
-            self._tell_finished(progress)
+        model = Transformer(plan.recipe.model, len(self.data.vocabulary)).to(self.device)
+        updates = Plan(self.data.pairs, config.tokens_per_update, config.seed)
+        compiled = devices.can_compile(self.device, reporter.warn)
+        trainer = Trainer(model, updates, config, self.device, config.precision, self.ranks, compiled)
+        self._resume(trainer)
+        progress, finished = trainer.progress, _finished(trainer)
+        averaged = self.ranks.from_first(self._new_average(progress) if finished and self.ranks.first else [])
+        if finished and not averaged:
+            self._say_finished(progress)
             return
-        validator = self._validator("valid", self.settings.valid)
-        before = self._validator(f"old {self.settings.origin}", self.settings.before)
-        if not over:
+        validator = self._validator("valid", heldout.valid)
+        old = self._validator(f"old {plan.origin['data']}", heldout.before) if plan.origin else None
+        if not finished:
             self._announce(trainer, validator)
-        session = Session(self.directory, config, trainer, validator, before, reporter, started)
-        if over:
+        session = Session(self.directory, heldout.kind, trainer, validator, old, reporter, started_at)
+        if finished:
             session.averaged = averaged
             session.finish()
-            self._tell_finished(progress)
+            self._say_finished(progress)
             return
-        with _signals(reporter, ranks) as signals, reporter:
-            if self.settings.origin is not None:
+        with _signals(reporter, self.ranks) as signals, reporter:
+            if plan.origin:
                 session.begin()
-            trainer.run(session.save, session.validate, session.log, lambda: bool(signals))
-            session.write_report()
+            session.train(lambda: bool(signals))
         self._conclude(session, trainer, signals)
 
-    def _average_anew(self, progress: Progress) -> list[int]:
-        """Of a finished run, make up for another --average or --patience, or for a sudden end: the updates whose mean the
-        weights to use have become. None where they were that before, or where a checkpoint is missing: good weights stay.
+    def _new_average(self, progress: Progress) -> list[int]:
+        """Rewrite the weights to use of a finished run for another --average or --patience, or after a sudden end.
+
+        Returns the updates they are now the mean of. None where they already were, or where a checkpoint is missing: good
+        weights stay.
         """
-        directory, asked = self.directory, to_average(progress, self.config)
-        logged = [event.get("updates") for event in directory.events() if event["event"] == "average"]
-        if not asked or (logged[-1:] == [asked] and directory.weights_path.exists()):
+        planned = checkpoint.to_average(progress, self.config)
+        events = EventLog(self.directory.metrics_path).read()
+        logged = [event.get("updates") for event in events if event["event"] == "average"]
+        if not planned or (logged[-1:] == [planned] and self.directory.weights_path.exists()):
             return []
-        found = write_average(directory, progress, self.config, directory.describe().kind, fewer=False)
-        if found == asked:
+        found = write_average(self.directory, planned, self.data.heldout.kind, partial=False)
+        if found == planned:
             return found
         way_out = f"; --average {len(found)} takes those that are whole" if found else ""
         self.reporter.warn(
-            f"the weights to use stay as they are: for an average of {counted(len(asked), 'checkpoint')}, that of update "
-            f"{max({*asked} - {*found}):,} is damaged or gone{way_out}"
+            f"the weights to use stay as they are: of an average of {counted(len(planned), 'checkpoint')}, that of update "
+            f"{max({*planned} - {*found}):,} is damaged or gone{way_out}"
         )
         return []
 
-    def _tell_finished(self, progress: Progress) -> None:
+    def _say_finished(self, progress: Progress) -> None:
         more = "--patience" if progress.update < self.config.steps else "--steps"
         done = counted(progress.update, "update")
-        self.reporter.say(f"{self.directory.path}: this run is finished ({done}); more with {more}")
+        self.reporter.say(f"{self.directory.path}: this run is finished ({done}); train on with a larger {more}")
 
     def _conclude(self, session: Session, trainer: Trainer, signals: list[int]) -> None:
-        """Say how to go on from here. Raises NmtError where the run has not come to its end."""
+        """Say how to continue. Raises NmtError where the run has not reached its end."""
         progress = trainer.progress
-        if session.saved_at < progress.update:  # a full disk: the one before is whole
+        if session.saved_at < progress.update:  # on a full disk
             raise NmtError(
-                f"stopped after update {progress.update:,}, which could not be saved; the same command goes on after "
-                f"update {session.saved_at:,}, once there is room"
+                f"stopped after update {progress.update:,}, which could not be saved; the same command resumes after update "
+                f"{session.saved_at:,}, once there is room"
             )
         if not session.recorded and trainer.finished():
             raise NmtError(
-                f"the validation of update {progress.update:,} could not be recorded; the same command does it again, "
-                "once there is room"
+                f"the validation of update {progress.update:,} could not be recorded; the same command repeats it, once there "
+                "is room"
             )
-        if not _over(trainer):
-            number = signals[0] if signals else signal.SIGTERM  # noted by another rank, then
+        if not _finished(trainer):
+            number = signals[0] if signals else signal.SIGTERM  # another rank received it
             raise Interrupted(
-                f"stopped after update {progress.update:,} and saved; the same command goes on from there", number
+                f"stopped after update {progress.update:,} and saved; the same command resumes there", number
             )
         session.finish()
         here = self.directory.path
@@ -172,75 +163,63 @@ class _Run:
             ("see how it went", f"{self.directory.report_path} in a browser"),
             ("translate", f"nmt translate -m {here} FILE"),
         ]
-        # Only the first is sure to have the directory.
-        if self.ranks.first and self.directory.describe().data.lines.get("test"):
+        if self.data.heldout.has_test:
             steps.insert(1, ("score the held-out test set", f"nmt score -m {here}"))
         self.reporter.say(f"done after {duration(60 * progress.minutes)}. Next:\n{table(steps)}")
 
-    def _prepare(self, corpus: Corpus | None, cache: Cache) -> Path:
-        """Where this machine has the training pairs as ids."""
-        assert corpus is not None, "the first rank of a machine has loaded it"
-        if describe_data(corpus)["sha256"] != self.settings.data["sha256"]:
-            raise UsageError(f"--data {corpus.name}: the text on this machine is another than rank 0's; copy it here")
-        prepared = prepare_corpus(corpus, self.vocabulary, self.config, cache)
-        self.reporter.say(f"{corpus.name}: {prepared.report}")
-        for note in prepared.notes:
-            self.reporter.say(note)
-        self.reporter.say(f"ids: {prepared.folder}")
-        return prepared.folder
-
     def _validator(self, name: str, text: Text | None) -> Validator | None:
-        """Of held-out lines, if any of them has text on both sides."""
+        """The validator of a text, if any of its lines has text on both sides."""
         if text is None or all(is_blank(source) or is_blank(target) for source, target in zip(*text, strict=True)):
             return None
-        settings, config = self.settings, self.config
-        return Validator(name, *text, settings.languages, self.vocabulary, config, config.precision, settings.copies)
+        copies = self.data.heldout.copies_letterless
+        return Validator(name, *text, self.plan.languages, self.data.vocabulary, self.config, copies)
 
-    def _take_up(self, trainer: Trainer) -> None:
-        """Bring the trainer, on every rank, to where rank 0's newest checkpoint stands, or to one beginning for all."""
+    def _resume(self, trainer: Trainer) -> None:
+        """Bring the trainer on every rank to rank 0's newest checkpoint, or to a common beginning."""
         config, ranks, model, optimizer = self.config, self.ranks, trainer.model, trainer.optimizer
-        progress = Progress()
-        if ranks.first:
-            kind = self.directory.describe().kind
-            resumed, torn = checkpoint.resume(self.directory.checkpoints, model, optimizer, kind)
-            for fault in torn:
-                self.reporter.warn(f"{fault}; going on from the checkpoint before it")
-            if resumed:
-                progress = resumed
-            elif any(event["event"] == "validation" and event["step"] for event in self.directory.events()):
-                raise UsageError(
-                    f"{self.directory.path}: its checkpoints are gone, so that training cannot go on; "
-                    "the model still translates, and --restart begins anew"
-                )
-            elif self.settings.origin:
-                model.load_state_dict(load_weights(self.directory.weights_path, kind))
-        if ranks.count > 1:
-            moments = optimizer.state_dict() if progress.update else None
-            progress, weights, moments = ranks.hand_out((progress, model.state_dict(), moments))
-            if not ranks.first:
-                model.load_state_dict(weights)
-                if moments:
-                    optimizer.load_state_dict(moments)
+        progress = ranks.share(lambda: self._load_checkpoint(trainer))
+        ranks.broadcast(model.state_dict().values())
+        ranks.broadcast(moment for state in optimizer.state.values() for moment in state.values())
         trainer.begin(progress)
         if ranks.first:
             validated = [update for update, _ in progress.validations]
-            self.directory.cut_log(progress.update, [0, *validated] if progress.update else [], _over(trainer))
+            EventLog(self.directory.metrics_path).truncate(
+                progress.update, [0, *validated] if progress.update else [], _finished(trainer)
+            )
         fitted_to = f"{ranks.count} x {devices.name(trainer.device)}, {config.micro_batch_tokens or 'any'} tokens"
-        if ranks.any(progress.fitted_to != fitted_to):  # else the size stays, halved or not
+        if ranks.any(progress.fitted_to != fitted_to):  # otherwise the size stays, whether it was halved or not
             if config.micro_batch_tokens or trainer.device.type == "cpu":
-                progress.micro_batch_tokens = config.micro_batch_tokens or self.settings.preset.micro_batch_tokens
+                progress.micro_batch_tokens = config.micro_batch_tokens or self.plan.recipe.micro_batch_tokens
             else:
-                most = round(config.tokens_per_update * AS_PADDED / ranks.count)
-                progress.micro_batch_tokens = min(ranks.gather(find_micro_batch(trainer, most)))
-        progress.fitted_to = ranks.hand_out(fitted_to)
+                largest = round(config.tokens_per_update * PADDED / ranks.count)
+                progress.micro_batch_tokens = min(ranks.gather(find_micro_batch(trainer, largest)))
+        progress.fitted_to = ranks.from_first(fitted_to)
+
+    def _load_checkpoint(self, trainer: Trainer) -> Progress:
+        """Load the newest checkpoint, or for a new run the weights it starts from, and return its progress."""
+        directory, kind = self.directory, self.data.heldout.kind
+        resumed, damaged = checkpoint.resume(directory.checkpoints, trainer.model, trainer.optimizer, kind)
+        for fault in damaged:
+            self.reporter.warn(f"{fault}; resuming from the checkpoint before it")
+        if resumed:
+            return resumed
+        events = EventLog(directory.metrics_path).read()
+        if any(event["event"] == "validation" and event["step"] for event in events):
+            raise UsageError(
+                f"{directory.path}: its checkpoints are gone, so training cannot resume; the model still translates, and "
+                "--restart starts over"
+            )
+        if self.plan.origin:
+            trainer.model.load_state_dict(load_weights(directory.weights_path, kind))
+        return Progress()
 
     def _announce(self, trainer: Trainer, validator: Validator | None) -> None:
-        """Say on what, how much and from where."""
-        if not self.ranks.first:  # whose machine may not have the directory
+        """Say what is trained, on what, for how long, and from where."""
+        if not self.ranks.first:  # only rank 0's machine has the directory
             return
         config, progress, model = trainer.config, trainer.progress, trainer.model
         each = f"{self.ranks.count} ranks, each on " if self.ranks.count > 1 else ""
-        there = self.directory.checkpoints  # perhaps a link to another disk
+        there = self.directory.checkpoints  # may be a link to another disk
         place = there if there.exists() else self.directory.path
         needed, free = checkpoint.size(model, config.average), shutil.disk_usage(place).free
         taken = sum(path.stat().st_size for path in there.rglob("*") if path.is_file())
@@ -252,47 +231,48 @@ class _Run:
         if needed > free + taken:
             self.reporter.warn(f"{place}: only {free / 2**20:,.0f} MiB are free there")
         tokens = int(trainer.plan.targets.sum())
+        epoch = counted(max(1, round(tokens / config.tokens_per_update)), "update")
         self.reporter.say(
             f"updates: {config.steps:,} of about {config.tokens_per_update:,} target tokens; "
-            f"an epoch has {tokens:,} tokens, or {counted(max(1, round(tokens / config.tokens_per_update)), 'update')}"
+            f"an epoch has {tokens:,} tokens, or {epoch}"
         )
-        passes = round(config.steps * config.tokens_per_update / tokens)
+        epochs = round(config.steps * config.tokens_per_update / tokens)
         sooner = "--patience 3 stops after 3 validations without a better BLEU" if validator else "fewer --steps may do"
-        if passes > OFTEN and not config.patience:
-            self.reporter.warn(f"that is {passes:,} times through the corpus; {sooner}")
-        if config.patience and not validator and not self.settings.origin:
+        if epochs > MANY_EPOCHS and not config.patience:
+            self.reporter.warn(f"that is {epochs:,} times through the corpus; {sooner}")
+        if config.patience and not validator and not self.plan.origin:
             self.reporter.warn("--patience has no effect: there is no validation text, and so no BLEU")
         if progress.update:
             last = "" if progress.last_loss is None else f", last loss {progress.last_loss:.3f}"
-            self.reporter.say(f"going on after update {progress.update:,}, rate {trainer.learning_rate():.2e}{last}")
+            self.reporter.say(f"resuming after update {progress.update:,}, rate {trainer.learning_rate():.2e}{last}")
 
 
-def _over(trainer: Trainer) -> bool:
-    """Whether nothing of the run is left to do, its last validation included."""
+def _finished(trainer: Trainer) -> bool:
+    """Whether nothing of the run is left to do, including its last validation."""
     return trainer.finished() and not trainer.validation_due()
 
 
 @contextmanager
 def _signals(reporter: Reporter, ranks: Ranks) -> Iterator[list[int]]:
-    """Signals that asked the run to stop, noted so that an update can be finished. A second one stops at once.
+    """Collect the signals that ask the run to stop, so that the update can be finished. A second one stops at once.
 
-    Not under torchrun, which may send it more than once, and by itself ends a rank that takes longer than it likes.
+    Under torchrun, which may send one twice, a second one has no effect; torchrun itself kills ranks that take too long.
     """
-    noted: list[int] = []
+    received: list[int] = []
 
-    def note(number: int, _frame: Any) -> None:
-        if noted and ranks.count == 1:
+    def receive(number: int, _frame: Any) -> None:
+        if received and ranks.count == 1:
             raise KeyboardInterrupt
-        if not noted and ranks.first and not reporter.quiet:
+        if not received and not reporter.quiet:
             once_more = "" if ranks.count > 1 else "; once more to stop at once, and lose what is not saved"
-            with suppress(OSError):  # not through the reporter, whose writing this may have interrupted
+            with suppress(OSError):  # written directly, because this may have interrupted the reporter
                 os.write(2, f"stopping after this update{once_more}\n".encode())
-        noted.append(number)
+        received.append(number)
 
-    heard = stop_signals() + [signal.SIGINT] * (signal.getsignal(signal.SIGINT) != signal.SIG_IGN)
-    previous: dict[int, Any] = {number: signal.signal(number, note) for number in heard}
+    numbers = stop_signals() + [signal.SIGINT] * (signal.getsignal(signal.SIGINT) != signal.SIG_IGN)
+    previous: dict[int, Any] = {number: signal.signal(number, receive) for number in numbers}
     try:
-        yield noted
+        yield received
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)

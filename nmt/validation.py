@@ -1,6 +1,5 @@
-"""Validation: the likelihood of the held-out translations, and BLEU of the model's own."""
+"""Validation: the likelihood of the reference translations, and BLEU of the model's own."""
 
-import copy
 import math
 from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
@@ -13,8 +12,7 @@ import torch
 from nmt.config import TrainingConfig
 from nmt.data.batching import FEWEST_TOKENS, Plan
 from nmt.data.cleaning import CleaningReport
-from nmt.data.encoding import Encoder
-from nmt.data.prepared import prepare
+from nmt.data.prepared import Encoder, prepare
 from nmt.data.vocabulary import Vocabulary
 from nmt.devices import autocast, find_translation_precision
 from nmt.errors import NmtError
@@ -24,7 +22,7 @@ from nmt.model.transformer import Transformer
 from nmt.scoring import metrics
 from nmt.training.loss import losses
 from nmt.training.ranks import Ranks
-from nmt.training.trainer import FEWEST_ON_GPU
+from nmt.training.trainer import MIN_CELLS_ON_GPU
 from nmt.translation.engine import TorchEngine
 from nmt.translation.hypothesis import SearchOptions
 from nmt.translation.translator import Translator
@@ -36,7 +34,7 @@ SAMPLES = 4  # held-out lines whose translation is logged at every validation
 
 @dataclass(frozen=True)
 class Validation:
-    """What one validation found."""
+    """The result of one validation."""
 
     valid_loss: float  # label-smoothed, nats a target token
     nll: float  # not smoothed
@@ -45,8 +43,8 @@ class Validation:
     signature: str
     lines: int
     beam: int
-    same: float  # share of the commonest output, near 1 where a model has collapsed
-    samples: list[dict[str, Any]]  # {"line": 17, "translation": "..."}; the log need not repeat what heldout/ holds
+    same: float  # share of the most frequent output, near 1 where a model has collapsed
+    samples: list[dict[str, Any]]  # {"line": 17, "translation": "..."}; source and reference are in heldout/
 
     def __str__(self) -> str:
         of = f"{counted(self.lines, 'line')}, beam {self.beam}"
@@ -54,7 +52,7 @@ class Validation:
 
 
 class Validator:
-    """The held-out text, ready to be used again and again."""
+    """A held-out text, prepared once and used at every validation."""
 
     def __init__(
         self,
@@ -64,30 +62,29 @@ class Validator:
         languages: tuple[str, str],
         vocabulary: Vocabulary,
         config: TrainingConfig,
-        precision: str,
         copies: bool = True,
     ) -> None:
-        """From raw lines that line up, at least one of them with text on both sides; the name is for people.
+        """From raw parallel lines, at least one of them with text on both sides. `name` is for people.
 
-        `languages` are the codes of source and target, `copies` is as the translator has it.
+        `languages` are the codes of source and target; `copies` as for `Translator`.
         """
         self.name, self.languages = name, languages
         self.source, self.reference, self.vocabulary = source, reference, vocabulary
-        self.config, self.precision, self.copies = config, precision, copies
+        self.config, self.copies = config, copies
         self.sampled = sample(source, reference)
         pairs = [pair for pair in zip(source, reference, strict=True) if not any(map(is_blank, pair))]
         keeping_all = Encoder(vocabulary, 2**31, math.inf)
         self.plan = Plan(prepare(pairs, keeping_all, CleaningReport()), config.tokens_per_update, config.seed)
 
     def validate(self, model: Transformer, tokens: int, ranks: Ranks) -> Validation:
-        """Loss with the training's precision, BLEU of text decoded with translate's defaults: the same on every rank.
+        """Loss in the training's precision, and BLEU of text decoded with translate's defaults: the same on every rank.
 
         Each rank takes its share of the lines, in micro-batches of `tokens` padded tokens. Raises NmtError on all ranks where
-        it fails on one.
+        it fails on one, for whatever reason: a validation must never end a run.
         """
         try:
             mine: _Part | str = self._part(model, tokens, ranks)
-        except Exception as error:  # out of memory, say; the other ranks must not wait for this one's lines
+        except Exception as error:
             mine = f"{type(error).__name__}: {error}"
         parts = []
         for part in ranks.gather(mine):
@@ -107,7 +104,7 @@ class Validator:
         smoothed = sum(smoothed for smoothed, _, _ in parts) / count
         nll = sum(nll for _, nll, _ in parts) / count
         score = metrics.bleu(hypotheses, [self.reference])
-        [(_, most)] = Counter(hypotheses).most_common(1)
+        [(_, repeats)] = Counter(hypotheses).most_common(1)
         return Validation(
             smoothed,
             nll,
@@ -116,30 +113,30 @@ class Validator:
             score.signature,
             score.lines,
             SearchOptions().beam,
-            most / len(hypotheses),
+            repeats / len(hypotheses),
             [{"line": place + 1, "translation": hypotheses[place]} for place in self.sampled],
         )
 
     def _part(self, model: Transformer, tokens: int, ranks: Ranks) -> _Part:
         pairs = np.arange(len(self.plan.pairs))[ranks.rank :: ranks.count]
-        device = model.embedding.weight.device
-        # With the very products of `nmt translate`, which must print what is scored here.
-        engine = TorchEngine(copy.deepcopy(model), find_translation_precision("auto", device))
-        engine.pack()
+        device = model.output.device
+        # The same arithmetic as `nmt translate`, which must print exactly what is scored here.
+        engine = TorchEngine(model, find_translation_precision("auto", device))
         with _eagerly(model):
-            losses = evaluate(model, self.plan, pairs, tokens, self.config.label_smoothing, self.precision)
+            losses = evaluate(model, self.plan, pairs, tokens, self.config.label_smoothing, self.config.precision)
             translator = Translator(engine, self.vocabulary, *self.languages, copies=self.copies)
             return *losses, translator.translate(self.source[ranks.rank :: ranks.count])
 
 
 def _eagerly(model: Transformer) -> AbstractContextManager[object]:
-    """Without compiled layers, where there are any: lengths vary too much here for them to pay."""
+    """Do not use compiled layers, if there are any: here lengths vary too much for them to pay off."""
     compiled = any(getattr(layer, "_compiled_call_impl", None) for layer in model.encoder)
-    return torch.compiler.set_stance("force_eager") if compiled else nullcontext()  # the stance takes seconds to import
+    # The compiler is imported only if it is needed, for that takes seconds.
+    return torch.compiler.set_stance("force_eager") if compiled else nullcontext()
 
 
 def sample(source: list[str], reference: list[str]) -> list[int]:
-    """The places of up to SAMPLES evenly spaced pairs with text on both sides: the same at every validation."""
+    """Indices of up to SAMPLES evenly spaced pairs with text on both sides, the same at every validation."""
     pairs = enumerate(zip(source, reference, strict=True))
     places = [place for place, pair in pairs if not any(map(is_blank, pair))]
     count = min(SAMPLES, len(places))
@@ -150,12 +147,12 @@ def sample(source: list[str], reference: list[str]) -> list[int]:
 def evaluate(
     model: Transformer, plan: Plan, pairs: np.ndarray, tokens: int, smoothing: float, precision: str
 ) -> tuple[float, float]:
-    """(smoothed loss, negative log-likelihood) in nats, summed over the target tokens, EOS included, of these pairs.
+    """(smoothed loss, negative log-likelihood) of these pairs in nats, summed over the target tokens, EOS included.
 
-    They go through in micro-batches of `tokens` cells a side. The model is left in the mode it was in.
+    The pairs are computed in micro-batches of `tokens` cells per side. The model's mode does not change.
     """
-    device = model.embedding.weight.device
-    fewest = FEWEST_ON_GPU if device.type == "cuda" else FEWEST_TOKENS
+    device = model.output.device
+    fewest = MIN_CELLS_ON_GPU if device.type == "cuda" else FEWEST_TOKENS
     sums = torch.zeros(2, dtype=torch.float64, device=device)
     training = model.training
     model.eval()
@@ -164,7 +161,7 @@ def evaluate(
             batch = plan.batch(micro_batch).to(device)
             with autocast(device, precision):
                 states = model.decode(batch.target_in, model.encode(batch.source))
-                sums += torch.stack(losses(states, model.embedding.weight, batch.target_out, smoothing))
+                sums += torch.stack(losses(states, model.output, batch.target_out, smoothing))
     finally:
         model.train(training)
     smoothed, plain = sums.tolist()

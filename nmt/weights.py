@@ -1,4 +1,4 @@
-"""A weights file: the named tensors of a model in safetensors, with what they are made for and a digest of them."""
+"""A weights file: a model's named tensors in safetensors, with a digest of them and the kind of model they belong to."""
 
 import hashlib
 import json
@@ -10,39 +10,37 @@ from safetensors.torch import save as serialize
 from torch import Tensor
 
 from nmt.errors import UsageError
-from nmt.lines import parse_json, replace_bytes
+from nmt.storage import replace_bytes
 
-MADE_FOR, CONTENT = "made for", "content"  # in the file's metadata: a model's kind, and the digest
+KIND, DIGEST = "made for", "content"  # keys of the file's metadata
 
 
-def save_weights(path: Path, weights: dict[str, Tensor], made_for: str = "") -> None:
-    """Write weights beside and rename, with what they are made for and a digest of them."""
+def save_weights(path: Path, weights: dict[str, Tensor], kind: str = "") -> None:
+    """Write the weights, to a temporary file that is then renamed. `kind` is `Description.kind` of their model."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
-    told = {MADE_FOR: made_for, CONTENT: _digest(tensors)}
-    # One entry, for of several the order would be left to chance; and not by safetensors' own save_file, whose files only
-    # their owner can read.
-    replace_bytes(path, serialize(tensors, {"nmt": json.dumps(told)}))
+    label = {KIND: kind, DIGEST: _digest(tensors)}
+    # A single entry, because safetensors writes several in random order. Its save_file makes files only their owner can read.
+    replace_bytes(path, serialize(tensors, {"nmt": json.dumps(label)}))
 
 
-def load_weights(path: Path, made_for: str = "") -> dict[str, Tensor]:
-    """The named tensors of a weights file. Raises UsageError if it is missing or damaged, or made for another kind of model,
-    where the kind is given.
+def load_weights(path: Path, kind: str = "") -> dict[str, Tensor]:
+    """The named tensors of a weights file, all in fp32.
+
+    Raises UsageError if the file is missing or damaged, or belongs to another kind of model than a given `kind`.
     """
     try:
-        # All from one opening: while the model trains, the next one may find another file.
-        with safe_open(path, "pt") as file:
-            told = parse_json((file.metadata() or {}).get("nmt", "{}"))
+        with safe_open(path, "pt") as file:  # opened once: training may replace the file at any time
+            label = json.loads((file.metadata() or {}).get("nmt", "{}"))
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         if not all(tensor.dtype == torch.float32 and bool(tensor.isfinite().all()) for tensor in weights.values()):
-            raise ValueError("it holds what is no fp32 number")
-        written, kind = told.get(CONTENT), told.get(MADE_FOR)
-        if written and written != _digest(weights):
+            raise ValueError("not all of it is finite fp32 numbers")
+        if label.get(DIGEST, "") not in ("", _digest(weights)):
             raise ValueError("it is not what was written")
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file") from None
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (SafetensorError, OSError, ValueError, AttributeError) as error:
         raise UsageError(f"{path}: not a weights file, or damaged ({error}); restore it from a copy") from None
-    if made_for and kind and kind != made_for:
+    if kind and label.get(KIND, "") not in ("", kind):
         raise UsageError(
             f"{path}: made for a model of other languages, vocabulary or architecture; restore the model's own"
         )

@@ -1,44 +1,46 @@
 """The command line: what it answers before any work is done, and how it ends."""
 
-import os
 import pwd
+import re
 import shlex
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import typer.main
-from typer.core import TyperGroup, TyperOption
+from typer.core import TyperGroup
 
 import nmt
 from nmt import __version__
-from nmt.cli import app, command_line
-from nmt.config import ModelConfig, TrainingConfig
+from nmt.cli import app
 from nmt.errors import UsageError
 from tests.conftest import call, refusal
 
 HEAVY = ("torch", "datasets", "sacrebleu", "sentencepiece", "sentencex", "numpy", "ctranslate2", "sacremoses")
-COMMANDS = ("train", "translate", "score", "attention", "describe", "export")
 OPTIONS = """
 --average --batch-tokens --beam --confidence --config --data --details --device --dropout --engine --examples
 --force-decode --format --from --help --install-completion --length-penalty --lowercase --metric --micro-batch-tokens
---model --n-best --no-split --norm --output --patience --precision --preset --quantization --quiet --reference --restart
---seed --sentences --show-completion --source --steps --svg --target --tokens-per-update --validate-every --version
---vocab-size
+--model --n-best --no-split --norm --output --patience --precision --preset --quantization --quiet --reference
+--restart --seed --sentences --show-completion --source --steps --svg --target --tokens-per-update --validate-every
+--version --vocab-size
 """
-
-
-def commands() -> TyperGroup:
-    group = typer.main.get_command(app)
-    assert isinstance(group, TyperGroup)
-    return group
-
-
-def parameters(command: str) -> dict[str, TyperOption]:
-    """The options of a command by the names of its function's parameters."""
-    return {str(p.name): p for p in commands().commands[command].params if isinstance(p, TyperOption)}
+# Command lines at fault, with what must be named in brackets. N4: ~ is the home folder in every path, also where a shell
+# leaves it alone, as in --data=~/text.
+MISTAKES = """
+train --data [nowhere]; train --preset [huge]; train --config [none.toml]; train --data demo [--source fr];
+train --data demo --device [tpu]; translate [none.txt]; translate -m [nowhere]; translate [--beam 0];
+translate [--length-penalty nan]; translate [--batch-tokens 0]; translate [--n-best 5]; translate [--format xml];
+translate [--details]; translate -m [nowhere] --engine ctranslate2; export -m [nowhere]; export [--quantization int4];
+describe [bsae]; describe base [--format xml]; attention Hello. -m [nowhere] -o page.html; score [none.txt] -r none.ref;
+score -m [nowhere]; score [-r] none.ref; train --data=[~/none]; train --config=[~/none];
+train --from=[~/none] --data=demo; train --data=demo --model=[~/file/none]; translate -m[~/none]; translate [~/none];
+translate ~/file -m ~/file --output=[~/file]; score [~/none] -r ~/file; score ~/file --reference=[~/none];
+score ~/file --force-decode=[~/none]; describe --model=[~/none]; export --model=[~/none]; attention Hi. --model=[~/none]
+"""
+GROUP = typer.main.get_command(app)
+assert isinstance(GROUP, TyperGroup)
+COMMANDS = GROUP.commands
 
 
 @pytest.mark.parametrize("arguments", [["--help"], *([name, "--help"] for name in COMMANDS), ["--version"], []])
@@ -53,226 +55,71 @@ def test_what_needs_no_work_imports_nothing_heavy(arguments: list[str]) -> None:
     assert done.returncode == (0 if arguments else 2), done.stderr
     shown = (done.stdout + done.stderr).decode()
     assert shown == f"nmt {__version__}\n" if arguments == ["--version"] else "Usage:" in shown
+    assert arguments or all(f"\n  {name} " in shown for name in COMMANDS)
 
 
-def test_no_arguments_show_the_commands() -> None:
-    """`nmt` alone names all commands."""
-    done = call()
-    assert all(f"\n  {name} " in done.output for name in COMMANDS)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_ends_with_examples(name: str) -> None:
+    """Each example stands on a line of its own, and is a command line that its command understands."""
+    shown = call(name, "--help").stdout.partition("\n  Examples:\n")[2].splitlines()
+    assert len(shown) >= 2
+    for line in shown:
+        program, command, *arguments = shlex.split(line.rpartition("| ")[2])
+        assert (program, command) == ("nmt", name)
+        assert COMMANDS[name].make_context(name, arguments).command is COMMANDS[name]
 
 
 def test_options_are_few_and_frozen() -> None:
     """Over all commands there are exactly the options listed here, fewer than 50: a new one is a decision."""
-    group = commands()
-    shown = [option for one in (group, *group.commands.values()) for option in one.get_params(typer.Context(one))]
+    shown = [option for one in (GROUP, *COMMANDS.values()) for option in one.get_params(typer.Context(one))]
     found = {name for option in shown for name in (*option.opts, *option.secondary_opts) if name.startswith("--")}
     assert found == set(OPTIONS.split())
     assert len(found) < 50
 
 
-@pytest.mark.parametrize("command", ["train", "translate", "score"])
-def test_flags_of_settings_are_their_fields(command: str) -> None:
-    """A flag that sets a field of a run is unset by default; each is named as its field and shows that one's description."""
-    fields = ModelConfig.model_fields | TrainingConfig.model_fields
-    flags = {name: option for name, option in parameters(command).items() if name in fields}
-    assert "device" in flags
-    for name, option in flags.items():
-        assert option.default is None if command == "train" else option.default == fields[name].default, name
-        assert option.opts == ["--" + name.replace("_", "-")]
-        assert option.help == fields[name].description
-
-
-def test_every_command_takes_the_model_the_same_way() -> None:
-    """-m/--model means the directory `model` in all commands, and --quiet is everywhere."""
-    for command in COMMANDS:
-        options = parameters(command)
-        assert set(options["model"].opts) == {"--model", "-m"}
-        assert options["model"].default == Path("model")
-        assert any("--quiet" in option.opts for option in options.values())
-
-
 @pytest.mark.parametrize(
-    "arguments",
-    [["trane"], ["--langs"], *([name, "--no-such-option"] for name in COMMANDS), ["train", "--steps=many"]],
+    "words", ["trane", "--langs", "train --steps=many", *(f"{name} --nothing" for name in COMMANDS)]
 )
-def test_wrong_usage_exits_with_2(arguments: list[str]) -> None:
-    """An unknown command, an unknown option or a word for a number is wrong usage, and stdout stays empty."""
-    done = call(*arguments)
-    assert done.exit_code == 2
-    assert done.stdout_bytes == b""
-    assert arguments[-1].partition("=")[0] in done.stderr
+def test_wrong_usage_exits_with_2(words: str) -> None:
+    """An unknown command or option, or a word for a number, is wrong usage, and stdout stays empty."""
+    done = call(*words.split())
+    assert (done.exit_code, done.stdout_bytes) == (2, b"")
+    assert words.split()[-1].partition("=")[0] in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (["train", "--data", "nowhere"], "nowhere"),
-        (["train", "--preset", "huge"], "there is no preset 'huge'"),
-        (["train", "--config", "none.toml"], "none.toml"),
-        (["train", "--preset", ""], "there is no preset ''"),
-        (["train", "--data", "demo", "--source", ""], "--source "),
-        (["train", "--data", "demo", "--source", "fr"], "--source fr"),
-        (["train", "--data", "demo", "--device", "tpu"], "device"),
-        (["translate", "none.txt"], "none.txt"),
-        (["translate", "-m", "nowhere"], "nowhere"),
-        (["translate", "--beam", "0"], "--beam 0"),
-        (["translate", "--length-penalty", "-1"], "--length-penalty -1"),
-        (["translate", "--length-penalty", "nan"], "--length-penalty nan"),
-        (["translate", "--length-penalty", "inf"], "--length-penalty inf"),
-        (["translate", "--batch-tokens", "0"], "--batch-tokens 0"),
-        (["translate", "--n-best", "0"], "--n-best 0"),
-        (["translate", "--n-best", "5"], "--n-best 5"),
-        (["translate", "--n-best", "2", "--beam", "1"], "--beam 2"),
-        (["translate", "--format", "xml"], "--format xml"),
-        (["translate", "--details"], "--format json"),
-        (["translate", "-m", "nowhere", "--engine", "ctranslate2"], "nowhere"),
-        (["translate", "-m", "nowhere", "--engine", "ctranslate2", "--details", "--format", "json"], "--details"),
-        (["export", "-m", "nowhere"], "nowhere"),
-        (["export", "--quantization", "int4"], "--quantization int4"),
-        (["describe", "bsae"], "'base'"),
-        (["describe", "-m", "nowhere"], "nowhere"),
-        (["describe", "base", "--format", "xml"], "--format xml"),
-        (["attention", "Hello.", "-m", "nowhere", "-o", "page.html"], "nowhere"),
-        (["score", "none.txt", "-r", "none.ref"], "none.ref"),
-        (["score", "none.txt", "--force-decode", "none.en"], "none.en"),
-        (["score", "none.txt"], "-r"),
-        (["score", "-m", "nowhere"], "nowhere"),
-        (["score", "-r", "none.ref"], "-r"),
-    ],
-)
-def test_a_mistake_gets_one_sentence(
-    arguments: list[str], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("words", [line.strip() for line in MISTAKES.replace("\n", " ").split(";")])
+def test_a_mistake_gets_one_sentence(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A user's mistake exits with 2 and one sentence on stderr that names the option, file or folder at fault."""
-    monkeypatch.chdir(tmp_path)
-    assert named in refusal(call(*arguments, stdin=b"Hello.\n"))
-
-
-@pytest.mark.parametrize(
-    ("words", "option"),
-    [
-        ("train --data=~/none", "--data HOME/none"),
-        ("train --config=~/none", "--config HOME/none"),
-        ("train --from=~/none --data=demo", "HOME/none: no trained model"),
-        ("train --data=demo --model=~/file/none", "--model HOME/file/none"),
-        ("translate -m~/none", "HOME/none: no trained model"),
-        ("translate ~/none", "HOME/none: No such file"),
-        ("translate ~/file -m ~/file --output=~/file", "--output HOME/file: that is the input"),
-        ("score ~/none -r ~/file", "HOME/none: No such file"),
-        ("score ~/file --reference=~/file --reference=~/none", "HOME/none: No such file"),
-        ("score ~/file --force-decode=~/none", "HOME/none: No such file"),
-        ("describe --model=~/none", "HOME/none: no trained model"),
-        ("export --model=~/none", "HOME/none: no trained model"),
-        ("attention Hi. --model=~/none", "HOME/none: no trained model"),
-    ],
-)
-def test_a_tilde_is_the_home_folder(words: str, option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """N4: in every option and argument that is a path, also where a shell leaves it alone, as in --data=~/text."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
-    assert option.replace("HOME", str(tmp_path)) in refusal(call(*words.split()))
+    [named] = re.findall(r"\[(.+)\]", words)
+    sentence = refusal(call(*re.sub(r"[\[\]]", "", words).split(), stdin=b"Hello.\n"))
+    assert named.replace("~", str(tmp_path)) in sentence
     assert not (tmp_path / "~").exists()
 
 
-def test_a_tilde_is_the_home_folder_in_python_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """N4: as in every path."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    with pytest.raises(UsageError, match=f"^{tmp_path}/none: no trained model here"):
-        nmt.load("~/none")
-
-
 def test_a_tilde_without_a_home_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """N10: it is no folder of that name; a file whose name begins so is a file."""
-
-    def nobody(_uid: int) -> None:
-        raise KeyError
-
+    """N4, N10: in Python ~ is the home folder too; where there is none, nothing is made of that name."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(UsageError, match=f"^{tmp_path}/none: "):
+        nmt.load("~/none")
     monkeypatch.delenv("HOME")
-    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)  # raises KeyError, as for a user without an entry
     monkeypatch.chdir(tmp_path)
     done = call("train", "--data", "demo", "--model=~/none")
-    assert (done.exit_code, "there is no home folder; set HOME" in done.stderr) == (2, True)
-    assert "~none: No such file" in refusal(call("translate", "~none"))
-
-
-def test_the_recorded_command_names_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    """N4: a tilde is no exception."""
-    words = [
-        "nmt",
-        "train",
-        "--data=~/secret/text",
-        "-m~/secret/model",
-        "--config",
-        "/home/me/secret/a.toml",
-        "--steps",
-        "2",
-    ]
-    monkeypatch.setattr(sys, "argv", words)
-    assert command_line() == "nmt train --data=text -mmodel --config a.toml --steps 2"
-
-
-@pytest.mark.parametrize("name", ["train.en", "train.tsv"])
-def test_a_pipe_is_no_corpus(name: str, tmp_path: Path) -> None:
-    """Text is read several times: nothing waits for what a pipe will never say again."""
-    (tmp_path / "train.de").write_text("Hallo.\n")
-    os.mkfifo(tmp_path / name)
-    data = tmp_path if name == "train.en" else tmp_path / name
-    assert f"{name}: a pipe or a device" in refusal(call("train", "--data", data, "-m", tmp_path / "model"))
-
-
-def test_a_folder_that_is_gone_is_told_of(tmp_path: Path) -> None:
-    """The one that the command runs in; as a process, with no more than that sentence."""
-    script = f"cd {shlex.quote(str(tmp_path))} && rmdir {shlex.quote(str(tmp_path))} && echo Hi. | "
-    command = shlex.join([sys.executable, "-P", "-m", "nmt", "translate"])
-    done = subprocess.run(["bash", "-c", script + command], capture_output=True, check=False)
-    assert (done.returncode, done.stderr) == (2, b"nmt: the current directory is no longer there; cd to one that is\n")
-
-
-@pytest.mark.parametrize(
-    ("command", "option"),
-    [("translate", "--device"), ("translate", "--precision"), ("translate", "--engine"), ("score", "--device")],
-)
-def test_unknown_devices_precisions_and_engines_are_refused(command: str, option: str, overfitted: Path) -> None:
-    """A device, precision or engine that nmt does not know is refused by name, never taken for another one."""
-    assert option in refusal(call(command, "-m", overfitted, option, "fp17", stdin=b"Hello.\n"))
-
-
-@pytest.mark.parametrize(("before", "code"), [("default_int_handler", -signal.SIGINT), ("SIG_IGN", 0)])
-def test_an_interrupt_while_loading_leaves_no_traceback(before: str, code: int) -> None:
-    """Ctrl-C before the command line has been loaded ends the process, unless the caller has it ignored, as nohup does."""
-    script = (
-        "import os, signal, sys\n"
-        "class Interrupting:\n"
-        "    def find_spec(self, name, *_):\n"
-        "        if name == 'nmt.cli': os.kill(os.getpid(), signal.SIGINT)\n"
-        "sys.meta_path.insert(0, Interrupting())\n"
-        f"signal.signal(signal.SIGINT, signal.{before})\n"
-        "from nmt.__main__ import main\nmain()"
-    )
-    done = subprocess.run([sys.executable, "-c", script, "--version"], capture_output=True, check=False)
-    assert (done.returncode, done.stderr) == (code, b"")
+    assert (done.exit_code, "set HOME" in done.stderr) == (2, True)
+    assert "~none: " in refusal(call("translate", "~none"))
 
 
 def test_a_log_on_a_full_disk_changes_nothing(tmp_path: Path) -> None:
-    """What cannot be written to stderr changes no exit code and ends no work, nor does a reader who has left."""
-    mistake = [sys.executable, "-m", "nmt", "score", "none.txt", "-r", "none.ref"]
-    speaking = [sys.executable, "-c", "from nmt.reporting import Reporter\nReporter().warn('heard?')\nprint('done')"]
+    """A full disk under stderr, or a reader of it who has left, changes no exit code and ends no work."""
+    speaking = "from nmt.reporting import Reporter\nReporter().warn('heard?')\nprint('done')"
+    reader_left = "import os\nreading, writing = os.pipe()\nos.close(reading)\nos.dup2(writing, 2)\n"
+    nmt = [sys.executable, "-m", "nmt"]
     with open("/dev/full", "w") as full:
-        assert subprocess.run(mistake, stderr=full, cwd=tmp_path, check=False).returncode == 2
-        assert subprocess.check_output(speaking, stderr=full) == b"done\n"
-        helping = subprocess.run([*mistake[:3], "train", "--help"], stdout=full, stderr=subprocess.PIPE, check=False)
+        assert subprocess.run([*nmt, "score", "none.txt"], stderr=full, cwd=tmp_path, check=False).returncode == 2
+        for script in (speaking, reader_left + speaking):
+            assert subprocess.check_output([sys.executable, "-c", script], stderr=full) == b"done\n"
+        helping = subprocess.run([*nmt, "--help"], stdout=full, stderr=subprocess.PIPE, check=False)
     assert (helping.returncode, helping.stderr) == (1, b"nmt: writing: No space left on device\n")
-    reading, writing = os.pipe()
-    os.close(reading)
-    assert subprocess.check_output(speaking, stderr=writing) == b"done\n"
-    os.close(writing)
-
-
-def test_completion_can_be_shown() -> None:
-    """Asked from within bash, the command prints bash's completion script."""
-    command = Path(sys.executable).with_name("nmt")
-    asked = ["bash", "-c", f"{shlex.quote(str(command))} --show-completion; exit $?"]
-    done = subprocess.run(asked, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert b"_NMT_COMPLETE" in done.stdout

@@ -1,4 +1,4 @@
-"""The README's first command: the demonstration, from nothing to its score, and what its attention has learned."""
+"""The README's first command: the demonstration from nothing to its score, and what its attention has learned."""
 
 import re
 import subprocess
@@ -13,10 +13,9 @@ import pytest
 from data.demo import generate
 from nmt.data.corpus import demo_folder
 from nmt.lines import read_lines
-from nmt.model_directory import ModelDirectory
+from nmt.saved_model import SavedModel
 from nmt.translation.alignment import aligning_layer, words
-from nmt.translation.attentions import attend, watch
-from nmt.translation.loading import load_torch_engine
+from nmt.translation.attentions import attention_maps
 
 ROOT = Path(__file__).parents[1]
 HAVE_AND_BE = {"habe", "hast", "hat", "haben", "bin", "bist", "ist", "sind"}
@@ -28,7 +27,6 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.Com
     model = tmp_path_factory.mktemp("demo") / "demo-model"
     tools = [f"BIN={Path(sys.executable).parent}", f"DEMO={model}", "--assume-old=.venv/installed"]
     model.mkdir()
-    # On one thread, as all tests: two would share their core with another test, and take longer.
     done = subprocess.run(
         ["make", "demo", *tools], cwd=ROOT, capture_output=True, text=True, timeout=1_200, check=False
     )
@@ -55,7 +53,7 @@ class Perfect(NamedTuple):
 
 
 def perfect_tense(split: str) -> Iterator[Perfect]:
-    """Of the demo corpus: one clause, a German form of have or be, and just one English word that is a form of the verb."""
+    """Sentences of the demo corpus: one clause, a German form of have or be, and a single English form of the verb."""
     verbs: dict[str, set[str]] = {}
     for head, text in generate.entries("verbs"):
         verb = generate.parse_verb(head, text)
@@ -71,18 +69,18 @@ def perfect_tense(split: str) -> Iterator[Perfect]:
 
 @pytest.mark.slow
 def test_participles_look_at_their_verbs(demo: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
-    """In 80 of 100 held-out sentences, by the one head or mean of heads that does it most often in other sentences.
+    """In 80 of 100 held-out sentences, by the head or mean of heads that does so most often in other sentences.
 
-    The translation is the given one; the pieces of a word count together, and the source's EOS counts as a word.
+    The reference is forced; the weights of a word's pieces are added up, and the source's EOS counts as a word.
     """
     model, _ = demo
-    engine = load_torch_engine(model, "cpu", "fp32")
-    vocabulary = ModelDirectory(model).read_vocabulary()
+    saved = SavedModel.open(model)
+    network, vocabulary = saved.network(), saved.vocabulary
 
     def found(case: Perfect) -> np.ndarray:
-        """For each layer's heads and their mean, whether the verb is what the participle looks at most: [layers, H + 1]."""
+        """Whether the participle looks most at the verb, for each layer's heads and their mean: [layers, H + 1]."""
         source, target = vocabulary.encode(case.english), vocabulary.encode(case.german)
-        _, _, cross = watch(engine.model, source, target)
+        _, _, cross = attention_maps(network, source, target)
         heads = np.concatenate([cross, cross.mean(1, keepdims=True)], 1)
         participle = heads[:, :, words(target, vocabulary)[case.participle]].sum(2)
         places = [*words(source, vocabulary), [len(source)]]
@@ -96,14 +94,3 @@ def test_participles_look_at_their_verbs(demo: tuple[Path, subprocess.CompletedP
     right = np.sum([found(case) for case in held_out], 0)
     assert right[best] >= 80
     assert right[aligning_layer(2), -1] >= 80  # what the page shows first
-
-
-@pytest.mark.slow
-def test_the_page_shows_one_of_them(demo: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
-    """In the README's picture, and first on the page, `gekauft` behind its object looks at `bought` before it."""
-    sentence = "Julia says that she has bought the new car."
-    assert f"“{sentence}”" in (ROOT / "data" / "pictures" / "attention.svg").read_text(encoding="utf-8")
-    maps = attend(demo[0], sentence)
-    row = maps.cross[aligning_layer(2)].mean(0)[maps.written.index("\u2581gekauft")]
-    assert maps.source[row.argmax()] == "\u2581bought"
-    assert row.max() > 0.5

@@ -1,8 +1,7 @@
-"""`nmt export` and `nmt translate --engine ctranslate2`: what is written, when it is refused, and the lines that come out."""
+"""`nmt export` and `nmt translate --engine ctranslate2`: what is written, what is refused, and what a failure leaves behind."""
 
 import copy
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -13,23 +12,24 @@ from typing import Any
 import pytest
 import torch
 
-import nmt
 from nmt import export as exporting
 from nmt.data.vocabulary import learn
-from nmt.errors import UsageError
-from nmt.lines import remove
+from nmt.lock import locked
 from nmt.model_directory import ModelDirectory
+from nmt.saved_model import SavedModel
+from nmt.storage import remove
 from nmt.translation.engine import TorchEngine
 from tests.conftest import call, refusal
 
 pytest.importorskip("ctranslate2")
 
 FAST = ("--engine", "ctranslate2")
+NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is there")
 
 
 @pytest.fixture(scope="module")
 def exported(overfitted: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The trained model, with its export beside it."""
+    """The trained model with its export."""
     model: Path = shutil.copytree(overfitted, tmp_path_factory.mktemp("exported") / "model")
     done = call("export", "-m", model)
     assert (done.exit_code, done.stdout_bytes) == (0, b"")
@@ -39,7 +39,7 @@ def exported(overfitted: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture
 def model(exported: Path, tmp_path: Path) -> Path:
-    """A copy of it to change."""
+    """A copy of it that a test may change."""
     copied: Path = shutil.copytree(exported, tmp_path / "model")
     return copied
 
@@ -48,16 +48,22 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def later_weights(model: Path) -> None:
-    """Give the directory other weights, as training on does."""
-    shutil.copy(model / "checkpoints" / "step-000200" / "model.safetensors", model / "model.safetensors")
+def rewrite_config(model: Path, **changes: Any) -> None:
+    path = model / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-# What comes out.
+def remove_heldout(model: Path) -> None:
+    data = json.loads((model / "config.json").read_text())["data"]
+    rewrite_config(model, data=data | {"lines": {"train": 200}})
+
+
+def translate(model: Path, *options: str) -> Any:
+    return call("translate", "-m", model, *FAST, *options, stdin=b"Hello.\n\n")
 
 
 def test_torch_is_not_imported(exported: Path) -> None:
-    """A process that translates with CTranslate2, by command or from Python, never has torch in it."""
+    """Neither the command nor Python's `nmt.load` imports torch to translate with CTranslate2."""
     script = (
         "import sys, nmt\nfrom nmt.__main__ import main\n"
         f"sys.argv = ['nmt', 'translate', '-m', {str(exported)!r}, *{FAST}]\n"
@@ -70,94 +76,65 @@ def test_torch_is_not_imported(exported: Path) -> None:
     assert done.stdout.count(b"\n") == 2
 
 
-def test_an_export_needs_no_weights_beside_it(model: Path, tmp_path: Path) -> None:
-    """config.json, tokenizer.model and ctranslate2/ are all that must be shipped to translate with it."""
-    shipped = tmp_path / "shipped"
-    shutil.copytree(model / "ctranslate2", shipped / "ctranslate2")
-    for name in ("config.json", "tokenizer.model"):
-        shutil.copy(model / name, shipped / name)
-    done = call("translate", "-m", shipped, *FAST, stdin=b"Hello.\n")
-    assert done.stdout_bytes == call("translate", "-m", model, *FAST, stdin=b"Hello.\n").stdout_bytes
+def test_an_export_needs_no_weights_beside_it(model: Path) -> None:
+    """config.json, tokenizer.model and ctranslate2/ suffice to translate; the vocabulary is SentencePiece's, in order."""
+    before = translate(model).stdout_bytes
+    for path in model.iterdir():
+        if path.name not in ("config.json", "tokenizer.model", "ctranslate2"):
+            remove(path)
+    assert translate(model).stdout_bytes == before
+    pieces = json.loads((model / "ctranslate2" / "shared_vocabulary.json").read_text(encoding="utf-8"))
+    own = SavedModel.open(model).vocabulary
+    assert pieces == own.pieces(range(len(own)))
 
 
-def test_int8_tells_its_price(model: Path) -> None:
-    """With --quantization int8 the weights take about a quarter, and BLEU before and after is printed, each signed."""
+def test_int8_reports_its_cost(model: Path) -> None:
+    """With --quantization int8 the weights take about a quarter, and BLEU is printed before and after, with signatures."""
     before = (model / "ctranslate2" / "model.bin").stat().st_size
     done = call("export", "-m", model, "--quantization", "int8")
     assert done.exit_code == 0
-    scores = re.findall(
-        r"^(before|after), .*: BLEU (\d+\.\d\d) \(100 lines\) nrefs:1\|case:mixed", done.stderr, re.MULTILINE
-    )
-    assert [when for when, _ in scores] == ["before", "after"]
-    assert float(scores[0][1]) > 90
-    assert abs(float(scores[1][1]) - float(scores[0][1])) < 5
+    pattern = r"^(before|after), .*: BLEU (\d+\.\d\d) \(100 lines\) nrefs:1\|case:mixed"
+    [(first, ours), (second, theirs)] = re.findall(pattern, done.stderr, re.MULTILINE)
+    assert (first, second) == ("before", "after")
+    assert float(ours) > 90
+    assert abs(float(theirs) - float(ours)) < 5
     assert (model / "ctranslate2" / "model.bin").stat().st_size < 0.5 * before
-    assert call("translate", "-m", model, *FAST, stdin=b"Hello.\n\n").stdout_bytes.count(b"\n") == 2
-    assert "int8" in refusal(call("translate", "-m", model, *FAST, "--precision", "fp32", stdin=b"Hello.\n"))
+    assert translate(model).stdout_bytes.count(b"\n") == 2
+    assert "int8" in refusal(translate(model, "--precision", "fp32"))
 
 
 @pytest.mark.parametrize("quantization", [None, "int8"])
 def test_exporting_leaves_the_model_as_it_was(overfitted: Path, tmp_path: Path, quantization: str | None) -> None:
-    """CTranslate2 scales what it quantises in place: that must be a copy of the weights."""
-    directory = ModelDirectory(overfitted)
-    found = directory.read_model(directory.weights_path)
-    before = {name: tensor.clone() for name, tensor in found.state_dict().items()}
-    exporting.write(tmp_path, found, directory.read_vocabulary(), quantization, {})
-    assert all(torch.equal(tensor, before[name]) for name, tensor in found.state_dict().items())
-
-
-def _without_heldout(model: Path) -> None:
-    config = json.loads((model / "config.json").read_text())
-    config["data"]["lines"] = {"train": 200}
-    (model / "config.json").write_text(json.dumps(config))
+    """CTranslate2 scales the weights that it quantizes in place, so they must be copies."""
+    saved = SavedModel.open(overfitted)
+    network = saved.network()
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    exporting.write(tmp_path, network, saved.vocabulary, quantization, {})
+    assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
 
 
 def test_without_held_out_text_random_sentences_are_compared(model: Path) -> None:
-    """A model whose corpus was too small to hold text out is checked all the same; BLEU is said not to be known."""
-    _without_heldout(model)
+    remove_heldout(model)
     done = call("export", "-m", model, "--quantization", "int8")
     assert done.exit_code == 0
     assert "translating 200 sentences" in done.stderr
     assert done.stderr.count("checked: 200 of 200 ") >= 1
     assert done.stderr.count("checked: ") == 2  # in fp32, then in int8
     assert "no held-out text" in done.stderr
-    assert "BLEU " not in done.stderr.replace("in BLEU is", "")
 
 
-def test_weights_are_hashed_only_where_they_may_be_others(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not at every start; where size or time differ, as after a download, the hash tells that they are the same."""
-    hashed = []
-    sha256 = ModelDirectory.weights_sha256
-
-    def counted(directory: ModelDirectory) -> str | None:
-        hashed.append(directory)
-        return sha256(directory)
-
-    monkeypatch.setattr(ModelDirectory, "weights_sha256", counted)
-    for count in (0, 1):
-        assert call("translate", "-m", model, *FAST, stdin=b"Hello.\n").exit_code == 0
-        assert len(hashed) == count
-        os.utime(model / "model.safetensors", (0, 0))
-
-
-# What is refused.
-
-
-def test_an_export_of_other_weights_is_refused(model: Path) -> None:
-    """A model that was trained on after its export is not silently translated with the old one; a new export helps."""
-    later_weights(model)
-    assert "nmt export" in refusal(call("translate", "-m", model, *FAST, stdin=b"Hello.\n"))
+def test_an_export_of_other_weights_or_another_vocabulary_is_refused(
+    model: Path, demo_pairs: list[tuple[str, str]]
+) -> None:
+    """After more training the old export is refused until the next one; so it is if ids mean other pieces."""
+    shutil.copy(model / "checkpoints" / "step-000200" / "model.safetensors", model / "model.safetensors")
+    assert "nmt export" in refusal(translate(model))
     assert call("export", "-m", model).exit_code == 0
-    assert call("translate", "-m", model, *FAST, stdin=b"Hello.\n").exit_code == 0
-
-
-def test_an_export_of_another_vocabulary_is_refused(model: Path, demo_pairs: list[tuple[str, str]]) -> None:
-    """Nor is one whose ids now mean other pieces."""
+    assert translate(model).exit_code == 0
     other = learn(demo_pairs, len(demo_pairs), 500, seed=1)
     other.save(model / "tokenizer.model")
-    directory = ModelDirectory(model)
-    directory.write_config(directory.read_config() | {"vocabulary": {"size": len(other), "sha256": other.sha256}})
-    assert "nmt export" in refusal(call("translate", "-m", model, *FAST, stdin=b"Hello.\n"))
+    rewrite_config(model, vocabulary={"size": len(other), "sha256": other.sha256})
+    assert "nmt export" in refusal(translate(model))
 
 
 @pytest.mark.parametrize(
@@ -165,57 +142,47 @@ def test_an_export_of_another_vocabulary_is_refused(model: Path, demo_pairs: lis
     [
         (("--precision", "bf16"), "--precision bf16"),
         (("--device", "tpu"), "--device tpu"),
-        pytest.param(
-            ("--device", "cuda"),
-            "--device cuda",
-            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is there"),
-        ),
+        pytest.param(("--device", "cuda"), "--device cuda", marks=NO_GPU),
     ],
 )
-def test_what_the_export_cannot_do_is_refused(arguments: tuple[str, str], named: str, exported: Path) -> None:
-    """A precision it is not stored in, or a device that is not there, is refused by name."""
-    assert named in refusal(call("translate", "-m", exported, *FAST, *arguments, stdin=b"Hello.\n"))
+def test_unavailable_precisions_and_devices_are_refused(arguments: tuple[str, str], named: str, exported: Path) -> None:
+    assert named in refusal(translate(exported, *arguments))
 
 
 def test_a_checkpoint_is_refused(exported: Path) -> None:
-    """An export is of the weights to use: a checkpoint's folder has none and gets none."""
+    """A checkpoint's folder has no export and gets none: only the weights to use are exported."""
     checkpoint = exported / "checkpoints" / "step-000400"
     assert "checkpoint" in refusal(call("export", "-m", checkpoint))
-    assert "checkpoint" in refusal(call("translate", "-m", checkpoint, *FAST, stdin=b"Hello.\n"))
+    assert "checkpoint" in refusal(translate(checkpoint))
 
 
 def test_a_model_that_was_not_exported(overfitted: Path) -> None:
-    """The one sentence names the command to run first."""
-    assert "nmt export" in refusal(call("translate", "-m", overfitted, *FAST, stdin=b"Hello.\n"))
-    with pytest.raises(UsageError, match="nmt export"):
-        nmt.load(str(overfitted), engine="ctranslate2")
+    assert "nmt export" in refusal(translate(overfitted))
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.bin", "shared_vocabulary.json"])
 @pytest.mark.parametrize("damage", ["missing", "half", "empty", "garbage"])
 def test_a_damaged_export_is_refused(name: str, damage: str, model: Path) -> None:
-    """A file of the export that is missing, cut in half, empty or something else ends in one sentence with its folder."""
     file = model / "ctranslate2" / name
     content = file.read_bytes()
     if damage == "missing":
         file.unlink()
     else:
         file.write_bytes({"half": content[: len(content) // 2], "empty": b"", "garbage": b"\x80garbage" * 9}[damage])
-    assert "ctranslate2" in refusal(call("translate", "-m", model, *FAST, stdin=b"Hello.\n"))
+    assert "ctranslate2" in refusal(translate(model))
 
 
 def test_without_the_extra(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where CTranslate2 is not installed, both commands say in one sentence how to get it."""
+    """Where CTranslate2 is not installed, both commands say how to install it."""
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     assert "pip install" in refusal(call("export", "-m", exported))
-    assert "pip install" in refusal(call("translate", "-m", exported, *FAST, stdin=b"Hello.\n"))
+    assert "pip install" in refusal(translate(exported))
 
 
-# What is left when it goes wrong.
-
-
-def test_an_export_that_says_something_else_is_not_put_in_place(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Were embeddings not scaled, the export would load and translate, but otherwise: it is refused, and the old one stays."""
+def test_an_export_that_translates_differently_is_not_put_in_place(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """X1: without scaled embeddings the export would load and translate, but differently. The old export stays."""
     specification = exporting.specification
 
     def wrong(*arguments: Any) -> Any:
@@ -230,70 +197,50 @@ def test_an_export_that_says_something_else_is_not_put_in_place(model: Path, mon
 
 
 @pytest.mark.parametrize("has_heldout", [True, False])
-def test_an_int8_that_says_something_else_is_not_put_in_place(
+def test_an_int8_export_that_translates_differently_is_not_put_in_place(
     model: Path, monkeypatch: pytest.MonkeyPatch, has_heldout: bool
 ) -> None:
-    """What is put in place is what was checked: here quantization goes wrong. By the first piece it is seen too."""
+    """What is put in place is what was compared, here when only quantization goes wrong."""
     if not has_heldout:
-        _without_heldout(model)
+        remove_heldout(model)
     write = exporting.write
 
-    def wrong(folder: Path, found: Any, vocabulary: Any, quantization: str | None, made_from: Any) -> None:
+    def wrong(folder: Path, network: Any, vocabulary: Any, quantization: str | None, record: Any) -> None:
         if quantization:
             with torch.no_grad():
-                found.embedding.weight.copy_(found.embedding.weight.flip(0))
-        write(folder, found, vocabulary, quantization, made_from)
+                network.embedding.weight.copy_(network.embedding.weight.flip(0))
+        write(folder, network, vocabulary, quantization, record)
 
     before = contents(model)
     monkeypatch.setattr(exporting, "write", wrong)
-    monkeypatch.setattr(exporting, "TorchEngine", lambda found: TorchEngine(copy.deepcopy(found)))
+    monkeypatch.setattr(exporting, "TorchEngine", lambda network: TorchEngine(copy.deepcopy(network)))
     assert "int8" in refusal(call("export", "-m", model, "--quantization", "int8", "--quiet"), code=1)
     assert contents(model) == before
 
 
 @pytest.mark.parametrize("fault", [OSError(28, "No space left on device"), KeyboardInterrupt()])
-def test_an_interrupted_export_leaves_nothing(
+def test_an_interrupted_export_leaves_the_old_one(
     fault: BaseException, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full disk or Ctrl-C in the middle of it leaves the export that was there, and no half one beside it."""
-    before = contents(model)
-
     def fail(*_: object) -> None:
         assert (model / "ctranslate2.part" / "model.bin").exists()
         raise fault
 
-    monkeypatch.setattr(exporting, "check", fail)
+    before = contents(model)
+    monkeypatch.setattr(exporting, "compare", fail)
     assert call("export", "-m", model).exit_code in (1, 130)
     assert contents(model) == before
     assert not (model / "ctranslate2.part").exists()
 
 
-def test_what_a_killed_export_left_is_cleared(model: Path) -> None:
-    """A half-written folder of an export that was killed hinders neither the next export nor the next training run."""
-
-    def leave() -> Path:
-        part = model / "ctranslate2.part"
-        part.mkdir()
-        (part / "model.bin").write_bytes(b"half")
-        return part
-
-    part = leave()
+def test_leftovers_of_a_killed_export_are_removed(model: Path) -> None:
+    """By the next export and by the next training run."""
+    part = model / "ctranslate2.part"
+    part.mkdir()
+    (part / "model.bin").write_bytes(b"half")
     assert call("export", "-m", model).exit_code == 0
     assert not part.exists()
-    part = leave()
-    with ModelDirectory(model).locked():
+    part.mkdir()
+    with locked(ModelDirectory(model)):
         assert not part.exists()
-
-
-def test_a_run_begun_anew_discards_the_export(model: Path) -> None:
-    """The export is a file of the run, which --restart deletes with the others."""
-    for path in ModelDirectory(model).files():  # as --restart does
-        remove(path)
-    assert {path.name for path in model.iterdir()} <= {".lock"}
-
-
-def test_ids_are_the_pieces_in_order(exported: Path) -> None:
-    """The export's own vocabulary is SentencePiece's pieces in order, for those who call CTranslate2 themselves."""
-    pieces = json.loads((exported / "ctranslate2" / "shared_vocabulary.json").read_text(encoding="utf-8"))
-    own = ModelDirectory(exported).read_vocabulary()
-    assert pieces == own.pieces(range(len(own)))
+    assert model / "ctranslate2" in ModelDirectory(model).files()  # which --restart removes

@@ -19,7 +19,7 @@ def test_lines_of_several_sentences_are_split_as_translate_splits_them(vocabular
     """By the rules of the source language: the samples and the BLEU are of the same text."""
     torch.manual_seed(1)
     model = Transformer(ModelConfig(layers=1, d_model=16, heads=2, d_ff=16, dropout=0.0), len(vocabulary))
-    validator = Validator("valid", SOURCE, REFERENCE, ("de", "en"), vocabulary, TrainingConfig(), "fp32")
+    validator = Validator("valid", SOURCE, REFERENCE, ("de", "en"), vocabulary, TrainingConfig())
     validation = validator.validate(model, 100, Ranks())
     german, english = (
         Translator(TorchEngine(model), vocabulary, code, "en").translate(SOURCE) for code in ("de", "en")

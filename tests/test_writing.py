@@ -1,4 +1,4 @@
-"""Languages without spaces: scored by what stands for words in them, and joined as they are written."""
+"""Languages without spaces: scored by what their words are, and joined as they are written."""
 
 import json
 import subprocess
@@ -26,24 +26,22 @@ THAI = ["ครูซื้อหนังสือเล่มใหม่", "�
         (JAPANESE, "char"),
         (THAI, "char"),
         (["Der Hund 狗 schläft.", "Das Wort 猫 heißt Katze."], "13a"),
-        (["선생님이 새 책을 샀다."], "13a"),
-        (["اشترى المعلم كتابا جديدا."], "13a"),
         (["1 2 3", ""], "13a"),
-        ([], "13a"),
     ],
 )
 def test_a_script_has_its_tokenizer(lines: list[str], tokenizer: str) -> None:
-    """By the letters of the text: a foreign word in it changes nothing."""
+    """The letters of the text decide; a foreign word in it changes nothing."""
     assert tokenizer_for(lines) == tokenizer
 
 
 def test_codes_of_all_kinds_are_known() -> None:
+    """N15: with two letters or three, with region or script, in any case."""
     assert not any(map(writes_spaces, ("zh", "ZH", "zh_Hans", "zh-TW", "cmn", "ja", "jpn", "th")))
     assert all(map(writes_spaces, ("en", "ko", "de-AT", "zu", "english")))
 
 
 def test_scores_are_those_of_the_sacrebleu_command(tmp_path: Path) -> None:
-    """Told to use that tokeniser; text against itself is 100, where words between spaces would give 0."""
+    """With that tokeniser. Text against itself scores 100, where words between spaces would give 0."""
     assert bleu(CHINESE, [CHINESE]).value == pytest.approx(100)
     worse = [line.replace("了", "过") for line in CHINESE]
     for name, lines in (("hyp", worse), ("ref", CHINESE)):
@@ -57,7 +55,7 @@ def test_scores_are_those_of_the_sacrebleu_command(tmp_path: Path) -> None:
     assert "|tok:zh|" in ours["signature"]
     [ter] = json.loads(call("score", hyp, "-r", ref, "--metric", "ter", "--format", "json").stdout)
     assert "|asian:yes|" in ter["signature"]
-    assert 0 < ter["score"] < 33  # edits of characters, not of whole lines
+    assert 0 < ter["score"] < 33  # it counts edits of characters, not of whole lines
 
 
 @pytest.mark.parametrize(
@@ -72,15 +70,5 @@ def test_scores_are_those_of_the_sacrebleu_command(tmp_path: Path) -> None:
 def test_sentences_are_joined_as_the_target_is_written(
     vocabulary: Vocabulary, source: str, target: str, line: str, joined: str
 ) -> None:
-    """Echoed, each sentence is itself; what stands between them is the target's."""
+    """The target language decides what separates sentences, here with an engine that repeats each of them."""
     assert Translator(Echo(), vocabulary, source, target).translate([f" {line} "]) == [f" {joined} "]
-
-
-def test_names_of_wide_characters_do_not_shift_a_table(tmp_path: Path) -> None:
-    """Each of them takes two columns of a terminal."""
-    for name in ("老师的译文", "b", "ref"):
-        (tmp_path / name).write_text("one two three four\n")
-    shown = call("score", tmp_path / "老师的译文", tmp_path / "b", "-r", tmp_path / "ref").stdout.split("\n")
-    rows = [line for line in shown if line.endswith("100.00")]
-    assert len(rows) == 2
-    assert len(rows[0]) + len("老师的译文") == len(rows[1])

@@ -1,4 +1,4 @@
-"""How far apart two ways of computing the same value may be, from the precision and the lengths of the sums on the way."""
+"""How far apart two computations of the same value may be, given the precision and the lengths of their sums."""
 
 from typing import Any
 
@@ -6,10 +6,10 @@ import torch
 
 
 def rounding(dtype: torch.dtype, *sums: int) -> dict[str, Any]:
-    """For assert_close: absolute and relative error of values about 1, after sums of so many terms, one upon another.
+    """Arguments of assert_close for values about 1, computed by sums of these lengths, each from the results of the one before.
 
-    Each addition rounds by up to half an epsilon, up or down: after n of them the errors amount to about sqrt(n) halves, not n
-    (Higham and Mary, 2019). Both ways round, which makes the half a whole; the errors of sums upon sums add up.
+    An addition rounds by up to half an epsilon, up or down, so that the error of n additions is about sqrt(n) halves (Higham
+    and Mary, 2019). Both computations round, which makes the half a whole; the errors of successive sums add up.
     """
     error = torch.finfo(dtype).eps * sum(terms**0.5 for terms in sums)
     return {"atol": error, "rtol": error}

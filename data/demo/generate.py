@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 """Write the demonstration corpus: English-German sentence pairs from the words in lexicon.txt and the grammar here.
 
-`python3 data/demo/generate.py` rewrites the files beside it, byte for byte the same each time. A Clause says what
-is meant; english() and german() spell it, each in its own word order; the patterns join clauses into sentences.
-README.md tells how every English sentence is kept to one German sentence.
+`python3 data/demo/generate.py` rewrites the files beside it, byte for byte the same each time. A Clause says what is meant;
+english() and german() spell it out, each in its own word order; the patterns join clauses into sentences. README.md explains
+how every English sentence has only one German sentence.
 
-It is longer than the files of the tool because it is none of them: one program, which needs nothing but Python and this folder
-and is read from top to bottom as a grammar is, from words and noun phrases to clauses, sentences and the corpus. All draw from
-one random generator, in an order that the committed text depends on.
+This is one program that needs only Python and this folder. Like a grammar, it goes from words and noun phrases to clauses,
+sentences and the corpus. All functions draw from one random generator, in an order that the committed text depends on.
 """
 
 import gzip
@@ -24,8 +23,8 @@ Pair = tuple[str, str]  # English, German
 HERE = Path(__file__).resolve().parent
 RNG = random.Random(2017)
 TRAIN, HELD_OUT = 20_000, 500
-LONGEST = 14  # words, on either side
-COMMON = 8  # a held-out sentence has only word forms that occur at least this often in the whole corpus
+MAX_WORDS = 14  # on either side
+MIN_OCCURRENCES = 8  # in the whole corpus, of every word form in a held-out sentence
 NOM, ACC, DAT = 0, 1, 2
 NOTHING = ("", "")
 
@@ -96,7 +95,7 @@ class Verb:
 
 @dataclass(frozen=True)
 class Phrase:
-    """A noun phrase in all the forms that a clause may ask for."""
+    """A noun phrase in all the forms that a clause may need."""
 
     en: str
     en_object: str
@@ -215,7 +214,7 @@ def join(*words: str) -> str:
 
 
 def german_forms(noun: Noun, determiner: str, adjective: Adjective | None, plural: bool) -> tuple[str, ...]:
-    """Nominative, accusative and dative. Where the determiner has no ending, the adjective has the strong one."""
+    """Nominative, accusative and dative. The adjective has the strong ending if the determiner has none."""
     gender, forms = "p" if plural else noun.gender, []
     for case in (NOM, ACC, DAT):
         strong = STRONG[gender][case]
@@ -238,7 +237,7 @@ def german_forms(noun: Noun, determiner: str, adjective: Adjective | None, plura
 
 def noun_phrase(noun: Noun, determiner: str, adjective: Adjective | None = None, *, plural: bool = False,
                 negated: bool = False) -> Phrase:  # fmt: skip
-    """Negated, an indefinite phrase has kein in German and no mark in English, where the verb has "not"."""
+    """A negated indefinite phrase has kein in German; in English the verb has "not" instead."""
     definite = determiner in ("the", "this", *POSSESSIVES) or determiner.endswith("'s")
     german = german_forms(noun, "no" if negated and not definite else determiner, adjective, plural)
     en = join(adjective.en if adjective else "", noun.en[plural])
@@ -307,7 +306,7 @@ def actor(kinds: Sequence[str] = ("person",)) -> Phrase:
 
 
 def receiver(kinds: Sequence[str], subject: Phrase, *, definite: bool = False, negated: bool = False) -> Phrase:
-    """An object; when it is a pronoun, one that does not refer back to the subject."""
+    """An object. A pronoun does not refer back to the subject."""
     if "person" not in kinds or chance(0.5):
         return random_phrase(kinds, subject.owner, definite=definite, negated=negated)
     clash = {0: (0, 3), 1: (1,), 3: (0, 3)}.get(subject.person, ())
@@ -338,7 +337,7 @@ def place(kinds: Sequence[str], *, goal: bool) -> Pair:
 
 def clause(verb: Verb, subject: Phrase | None = None, tenses: Sequence[str] = tuple(TENSES), *, gap: bool = False,
            plain: bool = False, affirm: bool = False, accusative: Phrase | None = None) -> Clause:  # fmt: skip
-    """A random clause of the verb. A gap leaves out the one object or place; plain is without time and adverb."""
+    """A random clause of the verb. A gap leaves out its object or place; a plain clause has no time and no adverb."""
     subject = subject or actor(verb.subjects)
     unfit = () if "person" in verb.subjects else tuple(MODALS)
     if verb.frame == "lie":
@@ -360,7 +359,7 @@ def clause(verb: Verb, subject: Phrase | None = None, tenses: Sequence[str] = tu
 
 
 def adverbials(verb: Verb, subject: Phrase, *, gap: bool) -> Pair:
-    """Company, means and place: English has the place first, German has it last."""
+    """Company, means and place. The place comes first in English and last in German."""
     how = where = NOTHING
     if verb.frame in ("loc", "city", "live", "dir") and verb.infinitive != "schlafen" and chance(0.15):
         companion = receiver(("person",), subject, definite=True)
@@ -381,7 +380,7 @@ def adverbials(verb: Verb, subject: Phrase, *, gap: bool) -> Pair:
 
 
 def when(verb: Verb, tense: str, negated: bool, plain: bool) -> tuple[Pair, Pair]:
-    """A time or an adverb or neither. A past that looks like the present ("read") always has its time."""
+    """A time, an adverb or neither. A past that looks like the present ("read") always has a time."""
     if plain or verb.state:
         return NOTHING, NOTHING
     if tense == "past" and (verb.frame in ("city", "live") or "building" in verb.objects) and chance(0.5):
@@ -398,7 +397,7 @@ def when(verb: Verb, tense: str, negated: bool, plain: bool) -> tuple[Pair, Pair
 
 
 def english_verb(c: Clause) -> tuple[str, str, str]:
-    """The auxiliary, what follows it, and the form that does without an auxiliary, if there is one."""
+    """The auxiliary, what follows it, and the form without an auxiliary if there is one."""
     (base, past, participle), third = c.verb.en, c.subject.person == 2
     be, do = ("am", "are", "is", "are", "are")[c.subject.person], "does" if third else "do"
     if base == "be" and c.tense in ("present", "past"):
@@ -502,7 +501,7 @@ def subordinate(conjunction: Pair, c: Clause) -> Pair:
 
 
 def after_comma(main: Clause, below: Pair) -> Pair:
-    """A subordinate clause behind the main clause: always a comma in German, none here in English."""
+    """A subordinate clause after the main clause, with a comma in German and none in English."""
     return f"{english(main)} {below[0]}", f"{german(main)}, {below[1]}"
 
 
@@ -516,7 +515,7 @@ def verb_named(infinitive: str) -> Verb:
 
 
 def same(subject: Phrase) -> Phrase:
-    """The pronoun for someone already named (he for Peter), or someone else where there is none."""
+    """The pronoun for someone already named (he for Peter), or someone else if there is no such pronoun."""
     if subject.pronoun:
         return subject
     return next((pronoun for pronoun in PRONOUNS if pronoun.owner == subject.owner), None) or actor()
@@ -524,7 +523,7 @@ def same(subject: Phrase) -> Phrase:
 
 def copula(subject: Phrase, tenses: Sequence[str] = ("present", "past"), *, affirm: bool = False,
            mood: float = 0.6) -> Clause:  # fmt: skip
-    """Someone or something is of some quality; people may also be in some mood."""
+    """Someone or something has a quality; people may also have a mood."""
     moody = not subject.kinds or ("person" in subject.kinds and chance(mood))
     adjective = pick([one for one in ADJECTIVES if share(one.kinds, ("state",) if moody else subject.kinds)])
     en, de = NOTHING if "colour" in adjective.kinds else pick([NOTHING, NOTHING, ("very", "sehr"), ("too", "zu")])
@@ -547,7 +546,7 @@ def yes_no() -> Pair:
 
 
 def question(*, indirect: bool = False) -> Pair:
-    """Who, whom, what, which, how many, when, why or where; indirect, the verb is last."""
+    """A question with who, whom, what, which, how many, when, why or where. In an indirect one the verb is last."""
     style = pick(("who", "object", "object", "object", "time", "place"))
     if style == "who":
         c = clause(random_verb(), WHO, affirm=True)
@@ -583,7 +582,7 @@ def object_case(verb: Verb) -> int:
 
 
 def report(subject: Phrase) -> Clause:
-    """What a subordinate clause says, at times of the subject of the main clause."""
+    """The content of a subordinate clause, sometimes about the subject of the main clause."""
     who = same(subject) if chance(0.4) else actor()
     return copula(who) if chance(0.2) else clause(random_verb(), who)
 
@@ -610,7 +609,7 @@ def indirect_question() -> Pair:
 
 
 def state_of_affairs(subject: Phrase, *, past: bool) -> Clause:
-    """Something that may well be a reason, a hindrance or a condition."""
+    """A state that can be a reason, an obstacle or a condition."""
     style = RNG.random()
     if style < 0.6 or past:
         return copula(subject, ["past" if past else "present"], affirm=True, mood=1)
@@ -621,7 +620,7 @@ def state_of_affairs(subject: Phrase, *, past: bool) -> Clause:
 
 
 def because() -> Pair:
-    """because, although, if: the subordinate clause may come first, and then the main clause begins with its verb."""
+    """because, although and if. After the subordinate clause, the main clause begins with its verb."""
     conjunction = pick([("because", "weil"), ("because", "weil"), ("although", "obwohl"), ("if", "wenn")])
     conditional = conjunction[0] == "if"
     tenses = ["future", "can", "must", "should"] if conditional else ["past", "perfect", "progressive", "future"]
@@ -666,7 +665,7 @@ def relative() -> Pair:
 
 
 def infinitive() -> Pair:
-    """zu, and um ... zu after going somewhere."""
+    """zu, and um ... zu after verbs of motion."""
     aim = chance(0.4)
     tenses = ("perfect", "past", "progressive", "present", "future")
     main = clause(random_verb("dir", "city") if aim else random_verb("zu"), None, tenses, plain=True, affirm=True)
@@ -690,7 +689,7 @@ def liking() -> Pair:
 
 
 def since() -> Pair:
-    """English has the perfect for what still goes on, German the present."""
+    """For what still goes on, English has the perfect and German the present."""
     c = clause(verb_named(pick(("wohnen", "studieren", "arbeiten"))), tenses=["perfect"], plain=True, affirm=True)
     year = pick(YEARS[8:])
     times = [time for tenses, time in TIMES if "since" in tenses]
@@ -719,18 +718,18 @@ def sentence() -> Pair:
 
 
 def acceptable(en: str, de: str) -> bool:
-    """Neither too short nor too long, and without the same noun or name twice or some other clumsy repetition."""
+    """Whether both sentences have a good length and no noun, name or other word is repeated clumsily."""
     if re.search("jung[a-z]* Junge", de) or re.search(r"\b(\w+) \1\b", en):
         return False
     capitalised = [word for word in words(de) if word[0].isupper()]
     lengths = [len(side.split()) for side in (en, de)]
-    return min(lengths) >= 3 and max(lengths) <= LONGEST and len(set(capitalised)) == len(capitalised)
+    return min(lengths) >= 3 and max(lengths) <= MAX_WORDS and len(set(capitalised)) == len(capitalised)
 
 
 def corpus(size: int) -> list[Pair]:
-    """Pairs of which no two have the same English or the same German."""
+    """Pairs in which no English sentence and no German sentence occurs twice."""
     pairs: list[Pair] = []
-    seen: set[str] = set()  # asked for membership only: the order of a set is not the same everywhere
+    seen: set[str] = set()  # for membership only: the order of a set differs between machines
     while len(pairs) < size:
         en, de = sentence()
         if acceptable(en, de) and f"en {en}" not in seen and f"de {de}" not in seen:
@@ -740,9 +739,11 @@ def corpus(size: int) -> list[Pair]:
 
 
 def split(pairs: list[Pair]) -> dict[str, list[Pair]]:
-    """Hold out unseen sentences made of seen words, and fail where a word form would be new."""
+    """Hold out sentences made of words that the training part has too. Exits if a word form would be new."""
     counts = [Counter(word for pair in pairs for word in words(pair[side])) for side in (0, 1)]
-    common = [all(counts[side][word] >= COMMON for side in (0, 1) for word in words(pair[side])) for pair in pairs]
+    common = [
+        all(counts[side][word] >= MIN_OCCURRENCES for side in (0, 1) for word in words(pair[side])) for pair in pairs
+    ]
     held_out = [index for index, fit in enumerate(common) if fit][-2 * HELD_OUT :]
     kept = [pair for index, pair in enumerate(pairs) if index < held_out[0] or not common[index]]
     splits = {
@@ -767,7 +768,7 @@ def main() -> None:
         for side, language in enumerate(("en", "de")):
             data = "".join(pair[side] + "\n" for pair in pairs).encode()
             if name == "train":
-                # Neither a time nor a file name in the header, so that the bytes depend on the text alone.
+                # No time and no file name in the header: the bytes depend on the text alone.
                 with (
                     (HERE / f"{name}.{language}.gz").open("wb") as raw,
                     gzip.GzipFile(filename="", mode="wb", compresslevel=9, fileobj=raw, mtime=0) as packed,

@@ -1,7 +1,7 @@
-"""Makes the pictures of the README from a model that `make demo` has trained: python data/pictures/draw.py MODEL
+"""Make the README's pictures from a model that `make demo` trained: python data/pictures/draw.py MODEL
 
-attention.svg is what `nmt attention --svg` writes; curve.png and curve-dark.png are the first chart of the run's report.html,
-as Chromium shows it.
+attention.svg is the output of `nmt attention --svg`. curve.png and curve-dark.png are the first chart of report.html, as
+Chromium shows it.
 """
 
 import shutil
@@ -18,14 +18,14 @@ HERE = Path(__file__).parent
 def main() -> None:
     model, chromium = Path(sys.argv[1]), shutil.which("chromium")
     if chromium is None:
-        sys.exit("the curve is drawn by Chromium, which is not installed")
+        sys.exit("install Chromium, which draws the curve")
     command = ["nmt", "attention", SENTENCE, "--svg", "-m", str(model), "-o", str(HERE / "attention.svg")]
     subprocess.run([sys.executable, "-m", *command], check=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 500, "height": 900}, device_scale_factor=2)
         page.goto((model / "report.html").resolve().as_uri())
-        page.add_style_tag(content="figure { padding: 1rem }")  # or its last point would be cut in half
+        page.add_style_tag(content="figure { padding: 1rem }")  # keeps the last point whole
         page.locator("figure").first.screenshot(path=HERE / "curve.png")
         page.emulate_media(color_scheme="dark")
         page.locator("figure").first.screenshot(path=HERE / "curve-dark.png")

@@ -1,5 +1,5 @@
 """Text on its way to the model: corpus (pairs of lines) -> vocabulary (pieces) -> prepared (ids) -> batching (updates).
 
-corpus reads through folders, tables and hub, with holdout and cleaning; preparation makes vocabulary and ids on all cores
-(encoding, workers), counts the overlap with held-out text, and keeps all that in the cache.
+corpus reads folders, tables and data sets of the hub, holds text out, and notes which pairs cleaning drops; preparation learns
+the vocabulary, encodes the pairs, counts how much held-out text they contain, and caches all of it.
 """

@@ -1,12 +1,12 @@
-"""Updates planned first, micro-batches cut second.
+"""Updates are planned first, then cut into micro-batches.
 
 An update is a list of pairs with about the number of target tokens that the recipe asks for. Which pairs, and in which
 order, depends on the seed and the epoch alone: devices, accumulation and resumes only change how an update is cut into
-micro-batches that fit. Sentences of like length go through the model together (paper, section 5.1), so little of a batch is
-padding; an update mixes several lengths, as the paper's eight devices did.
+micro-batches that fit into memory. Sentences of similar length go through the model together (paper, section 5.1), so that
+little of a batch is padding; an update mixes several lengths, as the paper's eight devices did.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,50 +16,51 @@ from torch import Tensor
 from nmt.data.prepared import PreparedPairs, Side
 from nmt.ids import BOS, EOS, PAD
 
-CHUNKS = 8  # lengths mixed in an update, as the paper's eight GPUs each took a batch of one length ...
-CHUNK_TOKENS = 512  # ... where the update is large enough to give each this many target tokens
-MOST_PADDING = 0.1  # of a micro-batch's cells, unless it is short of FEWEST_TOKENS
-FEWEST_TOKENS = 256
+MAX_CHUNKS = 8  # lengths mixed in an update, as the paper's eight GPUs each took a batch of one length
+MIN_CHUNK_TOKENS = 512  # target tokens; a small update mixes fewer lengths
+MAX_PADDING_SHARE = 0.1  # of a micro-batch's cells, once it has FEWEST_TOKENS
+FEWEST_TOKENS = 256  # target cells; a smaller micro-batch may have any share of padding
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Padded ids. Source x EOS [B, S]; decoder input BOS y [B, T]; expected output y EOS [B, T]."""
+    """Padded ids (int64): source x EOS [B, S], decoder input BOS y [B, T], expected output y EOS [B, T]."""
 
     source: Tensor
     target_in: Tensor
     target_out: Tensor
-    tokens: int  # of both sides, without padding
+    tokens: int  # of source and target, without padding
 
     @property
     def cells(self) -> int:
-        """Of both sides, with padding."""
+        """Ids of source and target, with padding."""
         return self.source.numel() + self.target_in.numel()
 
     def pinned(self) -> "Batch":
-        """In memory from which a GPU copies while it computes."""
-        return Batch(self.source.pin_memory(), self.target_in.pin_memory(), self.target_out.pin_memory(), self.tokens)
+        """The batch in page-locked memory, which a GPU can copy while it computes."""
+        return self._moved(Tensor.pin_memory)
 
     def to(self, device: torch.device) -> "Batch":
-        source, target_in, target_out = (
-            ids.to(device, non_blocking=True) for ids in (self.source, self.target_in, self.target_out)
-        )
-        return Batch(source, target_in, target_out, self.tokens)
+        """The batch on a device, which is not waited for."""
+        return self._moved(lambda ids: ids.to(device, non_blocking=True))
+
+    def _moved(self, move: Callable[[Tensor], Tensor]) -> "Batch":
+        return Batch(move(self.source), move(self.target_in), move(self.target_out), self.tokens)
 
 
 class Plan:
-    """The updates of every epoch."""
+    """The updates of every epoch, and the batches they are cut into."""
 
     def __init__(self, pairs: PreparedPairs, tokens_per_update: int, seed: int) -> None:
         self.pairs, self.seed = pairs, seed
         self.sources, self.targets = pairs.source.lengths + 1, pairs.target.lengths + 1  # with EOS
-        self.chunks = min(CHUNKS, max(1, tokens_per_update // CHUNK_TOKENS))
+        self.chunks = min(MAX_CHUNKS, max(1, tokens_per_update // MIN_CHUNK_TOKENS))
         self.chunk_tokens = tokens_per_update / self.chunks
 
     def epoch(self, number: int) -> list[np.ndarray]:
-        """The updates of an epoch, each an array of pair numbers; every pair is in exactly one.
+        """The updates of an epoch, each an array of pair numbers. Every pair is in exactly one update.
 
-        Pairs are sorted by length, those of equal lengths in random order, and cut into chunks; the chunks are shuffled,
+        Pairs are sorted by length, with pairs of equal lengths in random order, and cut into chunks. The chunks are shuffled,
         and an update is the next few of them. The last update of an epoch may be smaller.
         """
         random = np.random.default_rng([self.seed, number])
@@ -71,20 +72,20 @@ class Plan:
         return [np.concatenate(shuffled[i : i + self.chunks]) for i in range(0, len(shuffled), self.chunks)]
 
     def updates(self, epoch: int = 0, position: int = 0) -> Iterator[tuple[int, np.ndarray]]:
-        """(epoch, update) without end, from this place on: `position` updates of the epoch are done."""
+        """Endless (epoch, update), starting after the first `position` updates of the epoch."""
         while True:
             for update in self.epoch(epoch)[position:]:
                 yield epoch, update
             epoch, position = epoch + 1, 0
 
     def target_tokens(self, update: np.ndarray) -> int:
-        """Target tokens to predict, EOS included."""
+        """The number of target tokens to predict, including EOS."""
         return int(self.targets[update].sum())
 
     def micro_batches(self, update: np.ndarray, tokens: int, fewest: int = FEWEST_TOKENS) -> Iterator[np.ndarray]:
-        """Cut an update into runs of like length, of `tokens` padded cells a side at the most (or a single pair).
+        """Cut an update into runs of pairs of similar length, each of at most `tokens` padded ids per side, or a single pair.
 
-        A run ends early where it has `fewest` target cells and another pair would make more than MOST_PADDING of it padding.
+        A run ends early if it has `fewest` target ids and another pair would raise its padding above MAX_PADDING_SHARE.
         """
         order = update[np.lexsort((self.sources[update], self.targets[update]))]
         sources, targets = self.sources[order], self.targets[order]
@@ -93,11 +94,11 @@ class Plan:
         while start < len(order):
             rows = np.arange(1, len(order) - start + 1)
             tall = np.maximum.accumulate(sources[start:])
-            wide = targets[start:]  # in order, so that each is the longest so far
+            wide = targets[start:]  # sorted, so each is the longest so far
             filled = real[start:] - (real[start - 1] if start else 0)
             full = rows * np.maximum(tall, wide) > tokens
-            padded = (filled < (1 - MOST_PADDING) * rows * (tall + wide)) & (rows * wide > fewest)
-            over = np.flatnonzero((full | padded)[1:])  # never the first pair, which must go somewhere
+            padded = (filled < (1 - MAX_PADDING_SHARE) * rows * (tall + wide)) & (rows * wide > fewest)
+            over = np.flatnonzero((full | padded)[1:])  # a run has at least one pair
             end = start + 1 + int(over[0]) if len(over) else len(order)
             yield order[start:end]
             start = end
@@ -113,12 +114,12 @@ class Plan:
 
 
 def _padded(side: Side, sentences: np.ndarray, first: int | None = None, last: int | None = None) -> Tensor:
-    """[B, longest + 1], each sentence with one special id before or after it."""
+    """Sentences as ids [B, longest + 1], with the id `first` before or `last` after each of them."""
     starts = side.starts[sentences]
     lengths = side.starts[sentences + 1] - starts
     padded = np.full((len(sentences), int(lengths.max()) + 1), PAD, dtype=np.int64)
     body = padded if first is None else padded[:, 1:]
-    before = np.cumsum(lengths) - lengths  # pieces of the earlier sentences
+    before = np.cumsum(lengths) - lengths  # pieces of the sentences before
     body[np.arange(body.shape[1]) < lengths[:, None]] = side.ids[
         np.repeat(starts - before, lengths) + np.arange(lengths.sum())
     ]

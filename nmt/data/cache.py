@@ -1,163 +1,116 @@
-"""What was prepared before: folders on disk, each whole or not there, found again by a key of all that they depend on.
+"""The cache of prepared data: one folder per entry, named by a key of everything that its content depends on.
 
-An entry is written beside and renamed. Its manifest.json holds the sizes of its files, so that what was torn off by a full
-disk or a failing machine is noticed on opening, and made anew.
+An entry is written in a temporary folder and renamed, so that it is whole or absent. Its manifest.json lists the sizes of its
+files: an entry that a full disk or a crash tore is noticed when it is opened, and made again.
 """
 
-import fcntl
 import hashlib
 import json
 import os
-import secrets
 import shutil
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from nmt.errors import NmtError
-from nmt.lines import parse_json
 
-FORMAT = 2  # of all entries; another one makes every key another
+FORMAT = 3  # of all entries; it is part of every key
 MANIFEST = "manifest.json"
-
-
-class Damaged(OSError):
-    """A folder that is no whole entry; the text says why."""
+UNFINISHED = ".part"  # ending of temporary folders
+SECONDS_PER_DAY = 86_400
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A whole entry: its folder, and what its manifest says."""
+    """A whole entry: its folder and its manifest."""
 
     folder: Path
     manifest: dict[str, Any]
 
     @classmethod
     def open(cls, folder: Path) -> "Entry":
-        """Raises Damaged unless all files of the manifest are there in their sizes."""
-        try:
-            manifest = parse_json((folder / MANIFEST).read_bytes())
-            for name, size in manifest["sizes"].items():
-                if (found := (folder / name).stat().st_size) != size:
-                    raise Damaged(f"{name} holds {found:,} bytes instead of {size:,}")
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise Damaged(str(error) or type(error).__name__) from None
+        """Raises OSError or ValueError unless the manifest is whole and every file in it has the size given there."""
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+        for name, size in manifest["sizes"].items():
+            if (found := (folder / name).stat().st_size) != size:
+                raise OSError(f"{name} holds {found:,} bytes instead of {size:,}")
         return cls(folder, manifest)
 
 
 class Cache:
-    """Folders that entries are looked for in and written to, the first that serves."""
+    """Entries in the first of several places that can be used."""
 
     def __init__(self, places: Sequence[Path], say: Callable[[str], None] = lambda text: None) -> None:
-        """At least one place. `say` is told what a person should know: damage, and a place that cannot be written."""
+        """`say` receives messages about damaged entries and about places that cannot be written."""
         self.places, self.say = list(places), say
 
     @classmethod
     def find(cls, model_directory: Path, say: Callable[[str], None] = lambda text: None) -> "Cache":
-        """The places of a run: $NMT_CACHE, else $XDG_CACHE_HOME/nmt or ~/.cache/nmt; the model directory after it."""
+        """The cache of a run: $NMT_CACHE, else $XDG_CACHE_HOME/nmt or ~/.cache/nmt; as a last resort the model directory."""
         home = os.environ.get("XDG_CACHE_HOME", "")
-        if not os.path.isabs(home):  # unset, or to be ignored by the XDG rules
+        if not os.path.isabs(home):  # the XDG rules say to ignore a relative one
             home = "~/.cache"
         own = os.path.expanduser(os.environ.get("NMT_CACHE") or os.path.join(home, "nmt"))
-        places = [] if own.startswith("~") else [Path(own).absolute()]  # where there is no home folder
+        places = [] if own.startswith("~") else [Path(own).absolute()]  # "~" stays where there is no home folder
         return cls([*places, model_directory.absolute() / "prepared"], say)
 
     def get(self, name: str) -> Entry | None:
-        """The entry of this name, or None where there is none or only a damaged one, which is said."""
-        for place in self.places:
-            if os.path.isdir(place / name):  # unlike Path.is_dir, false where it may not be looked at
+        """The entry of this name, or None. A damaged entry is removed, with a message."""
+        for folder in (place / name for place in self.places):
+            if os.path.isdir(folder):  # unlike Path.is_dir, False without permission
                 try:
-                    return Entry.open(place / name)
-                except Damaged as damage:
-                    self.say(f"{place / name} is damaged ({damage}) and will be made anew")
+                    return Entry.open(folder)
+                except (OSError, ValueError) as damage:
+                    self.say(f"{folder} is damaged ({damage}) and is made again")
+                    shutil.rmtree(folder, ignore_errors=True)
         return None
 
     def put(self, name: str, fill: Callable[[Path], dict[str, Any]]) -> Entry:
-        """Make an entry: `fill` writes files into a folder and returns what the manifest is to say.
+        """Make an entry: `fill` writes its files into a folder and returns the manifest.
 
-        Where a place cannot be written or is full, the next one serves. Raises NmtError where none does.
+        If a place is full or cannot be written, the next one is used. Raises NmtError if none is left.
         """
-        for place, other in zip(self.places, [*self.places[1:], None], strict=True):
+        fault = ""
+        for place in self.places:
+            if fault:
+                self.say(f"{fault}, so it goes to {place}")
             try:
                 return _write(place, name, fill)
             except OSError as error:
                 fault = f"{place}: the prepared data cannot be written ({error.strerror or error})"
-            if other:
-                self.say(f"{fault}, so it goes to {other}")
-        raise NmtError(f"{fault}; make room there, or name a folder that has it in NMT_CACHE")
+        raise NmtError(f"{fault}; make room there, or set NMT_CACHE to a folder with enough room")
 
 
 def key_of(**parts: Any) -> str:
-    """A name for all that these parts say, and for the format of entries."""
+    """A digest of the parts and of the format of entries."""
     text = json.dumps({"format": FORMAT} | parts, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _write(place: Path, name: str, fill: Callable[[Path], dict[str, Any]]) -> Entry:
     place.mkdir(parents=True, exist_ok=True)
-    _sweep(place)
-    new = place / f"{name}.{secrets.token_hex(4)}.new"
-    new.mkdir()
-    lock = os.open(new, os.O_RDONLY)
-    part = new.with_suffix(".part")
-    try:
-        _lock(lock)
-        new.rename(part)  # from here on it may be swept, once the lock is let go
-        manifest = fill(part)
-        manifest["sizes"] = {path.name: path.stat().st_size for path in part.iterdir()}
-        (part / MANIFEST).write_text(json.dumps(manifest, ensure_ascii=False) + "\n", encoding="utf-8")
-        for path in [*part.iterdir(), part]:
-            _sync(path)
-        _replace(part, place / name)
-        _sync(place)
-    finally:
-        os.close(lock)
-        shutil.rmtree(part, ignore_errors=True)
+    _remove_leftovers(place)
+    with TemporaryDirectory(UNFINISHED, f"{name}.", place, ignore_cleanup_errors=True) as temporary:
+        folder = Path(temporary, name)  # unlike the temporary folder, this one has the user's permissions
+        folder.mkdir()
+        manifest = fill(folder)
+        manifest["sizes"] = {path.name: path.stat().st_size for path in folder.iterdir()}
+        (folder / MANIFEST).write_text(json.dumps(manifest, ensure_ascii=False) + "\n", encoding="utf-8")
+        for path in folder.iterdir():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        with suppress(OSError):  # another process was first with the same entry
+            folder.rename(place / name)
     return Entry.open(place / name)
 
 
-def _replace(part: Path, folder: Path) -> None:
-    """Give the entry its name, unless another process was first and its entry, the same, is whole."""
-    try:
-        part.rename(folder)
-    except OSError:
-        if not folder.is_dir():
-            raise
-        try:
-            Entry.open(folder)
-        except Damaged:
-            folder.rename(part.with_suffix(".old.part"))
-            part.rename(folder)
-            shutil.rmtree(part.with_suffix(".old.part"), ignore_errors=True)
-
-
-def _sweep(place: Path) -> None:
-    """Remove what killed processes left behind: parts whose lock nobody holds any more."""
-    for part in place.glob("*.part"):
-        try:
-            lock = os.open(part, os.O_RDONLY)
-        except OSError:
-            continue
-        try:
-            if _lock(lock):
-                shutil.rmtree(part, ignore_errors=True)
-        finally:
-            os.close(lock)
-
-
-def _lock(descriptor: int) -> bool:
-    """Whether the folder could be locked. Where a file system has no such locks, nothing is ever swept."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _remove_leftovers(place: Path) -> None:
+    """Remove temporary folders that killed processes left behind, once they are a day old."""
+    for folder in place.glob(f"*{UNFINISHED}"):
+        with suppress(OSError):  # another process may remove it at the same time
+            if time.time() - folder.stat().st_mtime > SECONDS_PER_DAY:
+                shutil.rmtree(folder)

@@ -1,7 +1,7 @@
-"""Which training pairs are fit for training so far as their text tells.
+"""Which training pairs are fit for training, judged by their text alone.
 
-What is true of a pair is noted in one byte, whatever the settings; the settings only say which of these facts drop it. So
-the text of a corpus is judged once, and how many pairs another setting would keep is known without reading it again.
+All facts about a pair are noted in one byte, independent of the settings, which only select the facts that drop a pair. So a
+corpus is judged once, and the number of pairs that other settings would keep is known without reading it again.
 """
 
 from collections import Counter
@@ -15,33 +15,31 @@ from nmt.formatting import counted
 from nmt.lines import clean, is_blank, needs_no_translation
 
 EMPTY_SOURCE, EMPTY_TARGET, IDENTICAL, REPEATED, CONTROLS, LETTERLESS = 1, 2, 4, 8, 16, 32
-REASONS = {  # a pair is counted under the first that holds
+REASONS = {  # a pair is counted under the first that applies
     EMPTY_SOURCE: "with an empty source",
     EMPTY_TARGET: "with an empty target",
     IDENTICAL: "with identical sides",
     REPEATED: "seen before",
 }
-TELLING = 0.01  # of all pairs must have a source without a letter, to tell what becomes of those: fewer may be mistakes
-BUCKETS = 16  # so many parts of the digests are sorted one after the other, which needs a sixteenth of the memory
+MIN_LETTERLESS_SHARE = 0.01  # of all pairs; fewer sources without a letter may be mistakes
 
 
 @dataclass
 class CleaningReport:
-    """What became of the training pairs, by reason."""
+    """How many training pairs were read, and how many were dropped for which reason."""
 
     read: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
-    control_characters: int = 0  # pairs in which some were replaced by spaces
+    control_characters: int = 0  # kept pairs in which some became spaces
 
     @property
     def kept(self) -> int:
         return self.read - self.dropped.total()
 
     def __str__(self) -> str:
-        reasons = "".join(f", {n:,} {reason}" for reason, n in self.dropped.most_common())
         text = f"read {counted(self.read, 'pair')}, kept {self.kept:,}, dropped {self.dropped.total():,}"
-        if reasons:
-            text += f":{reasons[1:]}"
+        if self.dropped:
+            text += ": " + ", ".join(f"{n:,} {reason}" for reason, n in self.dropped.most_common())
         if self.control_characters:
             text += f"; control characters became spaces in {self.control_characters:,}"
         return text
@@ -49,16 +47,11 @@ class CleaningReport:
 
 def dropping(settings: TrainingConfig) -> int:
     """The facts that drop a pair under these settings, as one byte."""
-    return (
-        EMPTY_SOURCE
-        | EMPTY_TARGET
-        | (IDENTICAL if settings.drop_identical else 0)
-        | (REPEATED if settings.drop_duplicates else 0)
-    )
+    return EMPTY_SOURCE | EMPTY_TARGET | IDENTICAL * settings.drop_identical | REPEATED * settings.drop_duplicates
 
 
 def facts_of(source: str, target: str) -> int:
-    """All facts of a pair but whether it was seen before, as one byte."""
+    """All facts about a pair except REPEATED, as one byte."""
     facts = EMPTY_SOURCE if is_blank(source) else 0
     if is_blank(target):
         facts |= EMPTY_TARGET
@@ -71,40 +64,37 @@ def facts_of(source: str, target: str) -> int:
     return facts
 
 
-def digest_of(text: bytes) -> bytes:
-    """Eight bytes that stand for a pair's text: two of 100 million pairs share them by chance with odds of 1 in 4,000."""
-    return blake2b(text, digest_size=8).digest()
+def digest_of(source: str, target: str) -> bytes:
+    """Eight bytes that identify a pair: among 100 million pairs, the odds of a collision are 1 in 4,000."""
+    return blake2b(f"{source}\n{target}\n".encode(), digest_size=8).digest()
 
 
 def mark_repeated(facts: np.ndarray, digests: np.ndarray) -> None:
-    """Mark every pair whose digest (uint64) an earlier one has. Takes about 12 bytes a pair, the digests among them."""
-    buckets = digests.view(np.uint8)[:: digests.itemsize] % BUCKETS  # of one byte of each
-    for bucket in range(BUCKETS):
-        pairs = np.flatnonzero(buckets == bucket)
-        order = pairs[np.argsort(digests[pairs], kind="stable")]
-        again = digests[order][1:] == digests[order][:-1]
-        facts[order[1:][again]] |= REPEATED
+    """Mark each pair (facts uint8 [pairs]) whose digest (uint64 [pairs]) occurred before."""
+    repeated = np.ones(len(facts), bool)
+    repeated[np.unique(digests, return_index=True)[1]] = False  # the first occurrence of each digest
+    facts[repeated] |= REPEATED
 
 
 def copies_letterless(facts: np.ndarray) -> bool | None:
-    """Whether sources without a letter are copied in most training pairs of these facts (uint8), and not translated.
+    """Whether training pairs with these facts (uint8) mostly copy sources without a letter.
 
-    Digits may be to be written as words, or Braille as letters. None where there are too few of them to tell.
+    Otherwise they translate them, as digits into words or Braille into letters. None if such sources are too few to tell.
     """
-    of_use = facts[facts & (EMPTY_SOURCE | EMPTY_TARGET) == 0]
-    letterless = of_use[of_use & LETTERLESS != 0]
-    if len(letterless) < max(1, TELLING * len(of_use)):
+    not_empty = facts[facts & (EMPTY_SOURCE | EMPTY_TARGET) == 0]
+    letterless = not_empty[not_empty & LETTERLESS != 0]
+    if len(letterless) < max(1, MIN_LETTERLESS_SHARE * len(not_empty)):
         return None
     return bool(2 * np.count_nonzero(letterless & IDENTICAL) >= len(letterless))
 
 
 def report_of(facts: np.ndarray, drops: int) -> CleaningReport:
-    """What becomes of pairs of these facts (uint8) when those of `drops` drop them."""
+    """The report on pairs with these facts (uint8) when the facts in `drops` drop a pair."""
     report = CleaningReport(read=len(facts))
-    values = np.bincount(facts, minlength=256)
-    for value in np.flatnonzero(values).tolist():
-        if reason := next((reason for fact, reason in REASONS.items() if value & drops & fact), None):
-            report.dropped[reason] += int(values[value])
+    for value, count in enumerate(np.bincount(facts, minlength=256).tolist()):
+        reason = next((reason for fact, reason in REASONS.items() if value & drops & fact), None)
+        if count and reason:
+            report.dropped[reason] += count
         elif value & CONTROLS:
-            report.control_characters += int(values[value])
+            report.control_characters += count
     return report

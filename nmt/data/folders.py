@@ -1,50 +1,95 @@
-"""Folders of parallel text: a file a language, `train|valid|test.<language>`, that line up. Any of them may be packed."""
+"""Folders of parallel text: a table per split, or a file per language, `train|valid|test.<language>`, aligned by line."""
 
 import re
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 
-from nmt.data.splits import SPLIT_OF, Pair, Reader, refuse_pipes
-from nmt.data.tables import format_of
+from nmt.data.splits import LANGUAGE_CODE, SPLIT_OF, Pair, Reader
+from nmt.data.tables import FORMATS, format_of, read_table
 from nmt.errors import UsageError
 from nmt.formatting import counted
 from nmt.lines import bare_name, read_lines
 
-LANGUAGE = re.compile(r"(?!(?:tsv|csv|txt)$)[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")  # en, pt-BR, zh_Hans
+NOT_LANGUAGES = ("csv", "txt")  # endings that look like language codes
 PAIRED = re.compile(r"(.+)\.(([^.-]+)-([^.-]+))\.(\3|\4)")  # Books.de-en.de, as OPUS names files; train.de-en.de
 
 
-def text_files(folder: Path, asked: tuple[str, str], tables: Collection[str]) -> dict[str, dict[str, Path]]:
-    """The files named as a split's side, by a language's code or as it is `asked` for: split -> language -> path.
+def read_folder(folder: Path, source: str, target: str, warn: Callable[[str], None]) -> dict[str, Reader]:
+    """The readers of a folder's splits, by split; empty if no file is named like text of one.
 
-    Where no file is named so for training, and no table (`tables` has their splits), those of any name that tells both
-    languages are that; of other languages, they stand under both. Raises UsageError where a side is there twice.
+    Raises UsageError if there is no training text in both languages, a side has no counterpart or is there twice.
+    """
+    files = _split_files(folder, (source, target))
+    readers: dict[str, Reader] = {}
+    lonely = []
+    for split, sides in files.items():
+        table = next((path for path in sides.values() if format_of(path)), None)
+        if table and len(sides) > 1:
+            names = " and ".join(path.name for path in sides.values())
+            raise UsageError(f"{folder}: {names} are the same split in two formats; remove one")
+        paths = [sides[language] for language in (source, target) if language in sides]
+        if table:
+            readers[split] = read_table(table, source, target)
+        elif len(paths) == 2:
+            readers[split] = Reader(partial(_read_aligned, *paths), tuple(paths), "lines")
+        elif paths and split != "train":
+            lonely.append(paths[0].name)
+    found = {*readers, *(f"{split}.{language}" for split, sides in files.items() for language in sides)}
+    unused = unused_files(folder, (source, target), found)
+    if files and "train" not in readers:
+        languages = sorted(files.get("train", {}))
+        option, missing = ("--source", source) if source not in languages else ("--target", target)
+        raise UsageError(
+            f"{folder}: no training text train.{missing} for {option} {missing}; "
+            f"languages found: {', '.join(languages) or 'none'}" + (unused and f"; {unused}")
+        )
+    if lonely:
+        raise UsageError(f"{folder}: {lonely[0]} has no counterpart in the other language")
+    if files and unused:
+        warn(f"{folder}: {unused}")
+    return readers
+
+
+def _split_files(folder: Path, asked: tuple[str, str]) -> dict[str, dict[str, Path]]:
+    """The files whose names say what they are: split -> language, or ending of a table -> path.
+
+    `asked` are the languages asked for; files named by another language code are listed too. If none is named train, a pair of
+    files in OPUS's style of any name is the training text. A pair in other languages is listed under both codes, as in de-en.
+    Raises UsageError if the same side is there twice.
     """
     files: dict[str, dict[str, Path]] = {}
-    others: dict[str, dict[str, Path]] = {}  # of any name, under "train"
+    opus = []  # sides of a pair of any name
+
+    def add(split: str, side: str, path: Path) -> None:
+        sides = files.setdefault(split, {})
+        if (other := sides.get(side)) and (side in asked or format_of(path)):
+            raise UsageError(
+                f"{folder}: {other.name} and {path.name} are the same side twice; remove one, or join them with `cat`"
+            )
+        sides[side] = path
+
     for path in sorted(folder.iterdir()):
         name = bare_name(path)
-        stem, _, language = name.partition(".")
+        stem, _, side = name.partition(".")
         if paired := PAIRED.fullmatch(name):
-            stem, both, *languages, language = paired.groups()
-            language = language if {*languages} == {*asked} else both
-        elif not (LANGUAGE.fullmatch(language) or language in asked):
-            continue
-        if stem in SPLIT_OF or paired:
-            sides = (files if stem in SPLIT_OF else others).setdefault(SPLIT_OF.get(stem, "train"), {})
-            if (other := sides.get(language)) and language in asked:
-                raise UsageError(
-                    f"{folder}: {other.name} and {path.name} are the same side twice; remove one, or join them with `cat`"
-                )
-            sides[language] = path
-    return files if "train" in {*files, *tables} else others | files
+            stem, both, *languages, side = paired.groups()
+            side = side if {*languages} == {*asked} else both
+        is_code = LANGUAGE_CODE.fullmatch(side.lower()) and side not in NOT_LANGUAGES
+        if stem in SPLIT_OF and (paired or is_code or side in asked or f".{side}" in FORMATS):
+            add(SPLIT_OF[stem], side, path)
+        elif paired:
+            opus.append((side, path))
+    for side, path in opus if "train" not in files else ():
+        add("train", side, path)
+    return files
 
 
-def overlooked(folder: Path, asked: tuple[str, str], found: Collection[str]) -> str:
-    """Which files look meant as a split's text, and what to call them; "" where none does.
+def unused_files(folder: Path, asked: tuple[str, str], found: Collection[str] = ()) -> str:
+    """A sentence on files that look like a split's text but have another name, and what to call them; "" if there are none.
 
-    Those are passed over that would be what is `found` already: splits, and single sides such as train.en.
+    `found` has the splits and the single sides, such as train.en, that need no further file.
     """
     unused = []
     for path in sorted(folder.iterdir()):
@@ -56,27 +101,12 @@ def overlooked(folder: Path, asked: tuple[str, str], found: Collection[str]) -> 
     return f"not used, for their names: {', '.join(unused)}" if unused else ""
 
 
-def read_sides(folder: Path, sides: dict[str, Path], source: str, target: str) -> Reader | None:
-    """The reader of one split's files, or None where neither language is among them."""
-    left, right = sides.get(source), sides.get(target)
-    if left and right:
-        for path in (left, right):
-            refuse_pipes(path)
-        return Reader(_side_by_side(left, right), (left, right), "lines")
-    if alone := left or right:
-        raise UsageError(f"{folder}: {alone.name} has no counterpart in the other language")
-    return None
-
-
-def _side_by_side(source: Path, target: Path) -> Callable[[], Iterator[Pair]]:
-    def read() -> Iterator[Pair]:
-        for number, (left, right) in enumerate(zip_longest(read_lines(source), read_lines(target)), 1):
-            if left is None or right is None:
-                counts = {path: sum(1 for _ in read_lines(path)) for path in (source, target)}
-                raise UsageError(
-                    f"{source} has {counted(counts[source], 'line')} but {target} has {counts[target]:,}: "
-                    f"line {number:,} has no counterpart; make the files line up"
-                )
-            yield left, right
-
-    return read
+def _read_aligned(source: Path, target: Path) -> Iterator[Pair]:
+    for number, (left, right) in enumerate(zip_longest(read_lines(source), read_lines(target)), 1):
+        if left is None or right is None:
+            counts = {path: sum(1 for _ in read_lines(path)) for path in (source, target)}
+            raise UsageError(
+                f"{source} has {counted(counts[source], 'line')} but {target} has {counts[target]:,}: "
+                f"line {number:,} has no counterpart; make the files line up"
+            )
+        yield left, right

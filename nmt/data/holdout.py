@@ -1,79 +1,38 @@
-"""What is held out of the training text where validation or test text is missing.
+"""Which training pairs are held out where a corpus has no validation or test text.
 
-The sources with the smallest digests, so that every run on the same text chooses the same, in whatever order it stands.
+Those whose sources have the smallest digests: the choice depends on the text alone, and not on the order of its lines.
 """
 
 import hashlib
-import heapq
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 
-from nmt.data.splits import Pair, Reader
+from nmt.data.splits import Pair
 from nmt.lines import is_blank
 
-MOST = 1_000  # pairs held out for a split, or 5% of the pairs if that is less
-FEWEST = 1_000  # below so many training pairs, none is held out
+MAX_HELD_OUT = 1_000  # pairs per split, or 5% of all pairs if that is less
+MIN_TRAINING_PAIRS = 1_000  # to hold any out
 
 
-@dataclass(frozen=True)
-class HeldOut:
-    """Pairs taken out of the training text, by split, and all sources that training must not see."""
+def hold_out(pairs: Iterable[Pair], splits: list[str]) -> tuple[dict[str, list[Pair]], set[str]] | None:
+    """Choose pairs for these splits in one pass, in bounded memory. None if there are too few pairs.
 
-    pairs: dict[str, list[Pair]]
-    sources: frozenset[str]
-
-    def rest_of(self, reader: Reader) -> Reader:
-        """The training text without these sources."""
-
-        def read() -> Iterator[Pair]:
-            return (pair for pair in reader.read() if pair[0] not in self.sources)
-
-        return Reader(read, reader.files, reader.form)
-
-
-def hold_out(reader: Reader, splits: list[str]) -> HeldOut | None:
-    """Hold out pairs for these splits, in one pass over the text; None where there are too few pairs.
-
-    Pairs with a blank side are not held out; of a source with several translations the first is, and the others are in
-    no split. At most half of the different sources is taken, for they may be few.
+    Returns the pairs by split, in the order of the text, and the sources that training must not contain. Pairs with a blank
+    side are not chosen. If a source has several translations, the first is held out and the others are dropped. At most half
+    of the different sources is taken.
     """
-    smallest = _Smallest(2 * MOST * len(splits))  # twice as many as may be wanted, so that half of them is known
+    size = 2 * MAX_HELD_OUT * len(splits)  # twice as many as are wanted, to know half of the sources
+    smallest: dict[bytes, tuple[int, Pair]] = {}  # the pair's number and the pair, by its source's digest
     count = 0
-    for source, target in reader.read():
+    for count, (source, target) in enumerate(pairs, 1):
         if not (is_blank(source) or is_blank(target)):
-            smallest.add(count, (source, target))
-        count += 1
-    if count < FEWEST:
+            digest = hashlib.blake2b(source.encode(), digest_size=12).digest()
+            smallest.setdefault(digest, (count, (source, target)))
+            if len(smallest) > 2 * size:
+                smallest = dict(sorted(smallest.items())[:size])
+    if count < MIN_TRAINING_PAIRS:
         return None
-    chosen = smallest.sorted()
-    chosen = chosen[: min(min(MOST, count // 20) * len(splits), len(chosen) // 2)]
-    share = len(chosen) // len(splits)  # less where the same sources recur
-    parts = {
-        split: sorted(chosen[i * share : (i + 1) * share]) for i, split in enumerate(splits)
-    }  # as the text has them
-    return HeldOut(
-        {split: [pair for _, pair in part] for split, part in parts.items()},
-        frozenset(source for _, (source, _) in chosen),
-    )
-
-
-class _Smallest:
-    """Of any number of pairs, the `size` with the smallest digests of their sources; of one source, the first."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.pairs: dict[int, tuple[int, Pair]] = {}  # by digest, with the pair's number
-        self.heap: list[int] = []  # the digests negated, so that the largest comes first
-
-    def add(self, number: int, pair: Pair) -> None:
-        digest = int.from_bytes(hashlib.blake2b(pair[0].encode(), digest_size=12).digest(), "big")
-        if digest in self.pairs or (len(self.heap) == self.size and digest > -self.heap[0]):
-            return
-        self.pairs[digest] = number, pair
-        heapq.heappush(self.heap, -digest)
-        if len(self.heap) > self.size:
-            del self.pairs[-heapq.heappop(self.heap)]
-
-    def sorted(self) -> list[tuple[int, Pair]]:
-        """The pairs with their numbers, the smallest digest first."""
-        return [numbered for _, numbered in sorted(self.pairs.items())]
+    chosen = [numbered for _, numbered in sorted(smallest.items())[:size]]
+    chosen = chosen[: min(min(MAX_HELD_OUT, count // 20) * len(splits), len(chosen) // 2)]
+    share = len(chosen) // len(splits)  # smaller where few sources recur often
+    parts = {split: sorted(chosen[i * share : (i + 1) * share]) for i, split in enumerate(splits)}
+    return {split: [pair for _, pair in part] for split, part in parts.items()}, {source for _, (source, _) in chosen}

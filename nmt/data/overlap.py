@@ -1,86 +1,76 @@
-"""How much of the held-out text stands in the training text too: counted and told, never dropped."""
+"""How much of the held-out text occurs in the training text: counted and reported, never dropped."""
 
 import os
-import threading
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from nmt.data.encoding import normalise
+from nmt.data.network import answer_within
 from nmt.data.splits import Pair
 from nmt.lines import read_lines
 
-PATIENCE = 30  # seconds for the fetch of newstest2012
+NEWSTEST_TIMEOUT = 30  # seconds to fetch newstest2012
 
 
-@dataclass(frozen=True)
-class HeldOutSets:
-    """Sets of held-out pairs by name, ready to be looked for among training pairs."""
+class Overlap:
+    """Counts how often the lines of held-out sets occur in training pairs."""
 
-    lines: dict[str, tuple[list[str], list[str]]]  # normalised, per side
+    def __init__(self, sets: dict[str, Iterable[Pair]]) -> None:
+        self.sets = {name: [(normalise(source), normalise(target)) for source, target in sets[name]] for name in sets}
+        self.wanted = [{pair[side] for pairs in self.sets.values() for pair in pairs} - {""} for side in (0, 1)]
+        self.pairs_with: tuple[Counter[str], Counter[str]] = (Counter(), Counter())  # by source and by target line
 
-    @classmethod
-    def of(cls, sets: dict[str, Iterable[Pair]]) -> "HeldOutSets":
-        lines = {}
-        for name, pairs in sets.items():
-            normalised = [(normalise(source), normalise(target)) for source, target in pairs]
-            lines[name] = ([source for source, _ in normalised], [target for _, target in normalised])
-        return cls(lines)
+    def search(self, pairs: Iterable[Pair]) -> None:
+        """Look for the lines in these training pairs, too."""
+        for side in (0, 1):
+            if wanted := self.wanted[side]:
+                self.pairs_with[side].update(line for pair in pairs if (line := normalise(pair[side])) in wanted)
 
-    @property
-    def watched(self) -> tuple[frozenset[str], frozenset[str]]:
-        """All lines of each side; blank ones are no sign of anything."""
-        source, target = (frozenset(line for sides in self.lines.values() for line in sides[side]) for side in (0, 1))
-        return source - {""}, target - {""}
-
-    def count(self, met: tuple[Counter[str], Counter[str]]) -> dict[str, Any]:
-        """For each set its size, and per side how many of its lines were met, in how many training pairs."""
+    def counts(self) -> dict[str, Any]:
+        """For each set its size and, per side, how many of its lines were found, in how many training pairs."""
         return {
-            name: {"lines": len(sides[0])}
+            name: {"lines": len(pairs)}
             | {
                 side: {
-                    "lines": sum(1 for line in sides[number] if line in met[number]),
-                    "pairs": sum(met[number][line] for line in set(sides[number])),
+                    "lines": sum(pair[number] in self.pairs_with[number] for pair in pairs),
+                    "pairs": sum(self.pairs_with[number][line] for line in {pair[number] for pair in pairs}),
                 }
                 for number, side in enumerate(("source", "target"))
             }
-            for name, sides in self.lines.items()
+            for name, pairs in self.sets.items()
         }
 
 
-def describe_overlap(overlap: dict[str, Any]) -> list[str]:
-    """A sentence for each set."""
-    return [_sentence(name, **found) for name, found in overlap.items()]
+def normalise(line: str) -> str:
+    """The form in which held-out and training lines are compared: NFC, lower case, single spaces."""
+    return unicodedata.normalize("NFC", " ".join(line.casefold().split()))
 
 
-def _sentence(name: str, lines: int, source: dict[str, int], target: dict[str, int]) -> str:
+def overlap_note(name: str, lines: int, source: dict[str, int], target: dict[str, int]) -> str:
+    """A sentence about one set of `Overlap.counts`."""
     if not source["pairs"] + target["pairs"]:
-        return f"{name}: none of its {lines:,} lines stands in the training text (case and white space aside)"
+        return f"{name}: none of its {lines:,} lines occurs in the training text (ignoring case and white space)"
     return (
-        f"{name}: of its {lines:,} lines {source['lines']:,} sources and {target['lines']:,} targets stand in the training "
-        f"text too, in {source['pairs']:,} and {target['pairs']:,} pairs (case and white space aside); none was dropped"
+        f"{name}: of its {lines:,} lines, {source['lines']:,} sources and {target['lines']:,} targets also occur in the "
+        f"training text, in {source['pairs']:,} and {target['pairs']:,} pairs (ignoring case and white space); none is dropped"
     )
 
 
 def newstest2012(source: str, target: str) -> list[Pair] | str:
-    """The test set of 2012 through sacrebleu, from its own store or the network, or why it cannot be had."""
-    answer: list[list[Pair] | str] = []
+    """The WMT test set of 2012, from sacreBLEU's store or the network, or the reason why it is not available."""
 
-    def fetch() -> None:
+    def fetch() -> list[Pair] | str:
         try:
-            from pathlib import Path
-
             if "SACREBLEU" not in os.environ:
-                Path.home()  # raises where there is none, of which sacrebleu would make a folder named ~
+                Path.home()  # raises if there is none; sacreBLEU would create a folder named ~
             from sacrebleu.utils import get_files
 
             sides = [list(read_lines(Path(path))) for path in get_files("wmt12", f"{source}-{target}")[:2]]
-            answer.append(list(zip(*sides, strict=True)))
-        except (Exception, SystemExit) as error:  # it raises what urllib does, and exits where a sum is wrong
-            answer.append(str(error) or type(error).__name__)
+            return list(zip(*sides, strict=True))
+        except (Exception, SystemExit) as error:  # whatever urllib raises; sacreBLEU exits if a checksum is wrong
+            return str(error) or type(error).__name__
 
-    fetching = threading.Thread(target=fetch, daemon=True)  # it would wait for a silent network without end
-    fetching.start()
-    fetching.join(PATIENCE)
-    return answer[0] if answer else f"no answer within {PATIENCE} s"
+    answer = answer_within(NEWSTEST_TIMEOUT, fetch)
+    return f"no answer within {NEWSTEST_TIMEOUT} s" if answer is None else answer

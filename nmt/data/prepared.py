@@ -1,36 +1,83 @@
-"""Training pairs as ids: flat arrays that hold a corpus compactly, however many sentences it has, in memory or on disk."""
+"""Training pairs as ids: flat arrays that hold any number of sentences compactly, in memory or on disk."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nmt.data.cache import Damaged, Entry
+from nmt.data.cache import Entry
 from nmt.data.cleaning import CleaningReport
-from nmt.data.encoding import Encoder
 from nmt.data.splits import Pair
-from nmt.data.workers import in_order
+from nmt.data.vocabulary import Vocabulary
 from nmt.errors import NmtError
 
-CHUNK = 10_000  # pairs encoded at a time, or ...
-CHARACTERS = 4_000_000  # ... fewer where these many fill a chunk, so that documents a line fit into memory too
+CHUNK = 10_000  # pairs encoded at a time
+CHUNK_CHARACTERS = 4_000_000  # a chunk of long lines has fewer pairs, so that documents fit into memory too
+MIN_RATIO_PIECES = 10  # a pair whose longer side has at most this many pieces may have any length ratio
 SIDES = ("source", "target")
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """The pairs of a chunk that were kept, and their ids: source and target each flat, with the lengths (int32)."""
+
+    pairs: list[Pair]
+    ids: tuple[np.ndarray, np.ndarray]
+    lengths: tuple[np.ndarray, np.ndarray]
+    dropped: Counter[str]  # the other pairs, by reason
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """Encodes pairs, and drops those that are too long or too different in length. Nothing is truncated."""
+
+    vocabulary: Vocabulary
+    max_pieces: int
+    max_ratio: float
+    threads: int = 1
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Two bytes an id where the vocabulary allows it, else four."""
+        return np.dtype("<u2" if len(self.vocabulary) <= 2**16 else "<i4")
+
+    def __call__(self, pairs: Sequence[Pair]) -> Encoded:
+        sides = [self.vocabulary.encode_all([pair[side] for pair in pairs], self.threads) for side in (0, 1)]
+        reasons = [self._reason_to_drop(len(source), len(target)) for source, target in zip(*sides, strict=True)]
+        kept = [number for number, reason in enumerate(reasons) if not reason]
+        ids, lengths = zip(*(self._flat([side[number] for number in kept]) for side in sides), strict=True)
+        return Encoded([pairs[number] for number in kept], ids, lengths, Counter(filter(None, reasons)))
+
+    def _reason_to_drop(self, source: int, target: int) -> str:
+        """Why a pair of these lengths is dropped, or ""."""
+        short, long = sorted((source, target))
+        if long > self.max_pieces:
+            return f"over {self.max_pieces} pieces"
+        if long > MIN_RATIO_PIECES and long > self.max_ratio * short:
+            return f"with a length ratio over {self.max_ratio:g}"
+        return ""
+
+    def _flat(self, sentences: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+        """The ids of all sentences in one array, and the sentences' lengths."""
+        lengths = np.fromiter(map(len, sentences), np.int32, len(sentences))
+        return np.fromiter(chain.from_iterable(sentences), self.dtype, int(lengths.sum(dtype=np.int64))), lengths
 
 
 @dataclass(frozen=True)
 class Side:
     """One language of the training pairs: sentence i is ids[starts[i] : starts[i + 1]], without BOS or EOS."""
 
-    ids: np.ndarray  # uint16 where the vocabulary fits it, else int32
-    starts: np.ndarray  # int64, one more than there are sentences
+    ids: np.ndarray  # uint16 if the vocabulary allows it, else int32
+    starts: np.ndarray  # int64 [sentences + 1]
 
     @property
     def lengths(self) -> np.ndarray:
-        """Pieces of each sentence, int32: a new array of four bytes a sentence, made in a hundredth of a second a million."""
+        """Pieces of each sentence: a new int32 array [sentences]."""
         return np.subtract(self.starts[1:], self.starts[:-1], dtype=np.int32, casting="unsafe")
 
     def __getitem__(self, sentence: int) -> np.ndarray:
@@ -49,80 +96,66 @@ class PreparedPairs:
 
     @classmethod
     def open(cls, folder: Path) -> "PreparedPairs":
-        """The pairs that `write_pairs` wrote, memory-mapped and read-only: nothing is read until it is used.
-
-        Raises NmtError where the folder is not whole.
-        """
+        """The pairs that `write_pairs` wrote, memory-mapped and read-only. Raises NmtError if the folder is damaged."""
         try:
             dtype = Entry.open(folder).manifest["dtype"]
             sides = [Side(_mapped(folder / f"{side}.ids", dtype), _mapped(folder / f"{side}.starts")) for side in SIDES]
-        except (Damaged, OSError, KeyError) as error:
+        except (OSError, ValueError) as error:
             raise NmtError(f"{folder}: the prepared pairs are damaged ({error}); remove the folder") from None
         return cls(*sides)
 
 
 def prepare(pairs: Iterable[Pair], encoder: Encoder, report: CleaningReport) -> PreparedPairs:
-    """Encode pairs into memory; what the encoder drops is counted in the report."""
-    nothing = np.empty(0, encoder.dtype), np.empty(0, np.int32)
-    parts = ([nothing], [nothing])
-    for encoded in map(encoder, chunks_of(pairs)):
-        report.dropped.update(encoded.dropped)
-        for side in (0, 1):
-            parts[side].append((encoded.ids[side], encoded.lengths[side]))
-    return PreparedPairs(*map(_joined, parts))
+    """Encode pairs into memory; the report counts those that the encoder drops."""
+    chunks = [encoder(chunk) for chunk in chunks_of(pairs)]
+    for chunk in chunks:
+        report.dropped.update(chunk.dropped)
+    sides = []
+    for side in (0, 1):
+        lengths = np.concatenate([chunk.lengths[side] for chunk in chunks])
+        starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+        sides.append(Side(np.concatenate([chunk.ids[side] for chunk in chunks]), starts))
+    return PreparedPairs(*sides)
 
 
 def write_pairs(
-    folder: Path, pairs: Iterable[Pair], encoder: Encoder, workers: int, progress: Callable[[int], None]
-) -> tuple[dict[str, Any], Counter[str], tuple[Counter[str], Counter[str]]]:
-    """Encode pairs by so many processes (see workers.py), into files that `PreparedPairs.open` opens.
+    folder: Path, pairs: Iterable[Pair], encoder: Encoder, done: Callable[[Encoded], None]
+) -> dict[str, Any]:
+    """Encode pairs into files that `PreparedPairs.open` opens, in bounded memory. Returns the manifest.
 
-    Returns what the manifest must say, the reasons of dropped pairs, and per side the watched lines that were met.
-    Memory does not grow with the pairs. `progress` gets the number of pairs done from time to time.
+    Each chunk is handed to `done` once it is written.
     """
-    kept = 0
-    dropped: Counter[str] = Counter()
-    met: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
     with ExitStack() as stack:
-        files = [
-            [stack.enter_context((folder / f"{side}.{kind}").open("wb")) for kind in ("ids", "starts")]
-            for side in SIDES
-        ]
+        ids, starts = (
+            [stack.enter_context((folder / f"{side}.{kind}").open("wb")) for side in SIDES]
+            for kind in ("ids", "starts")
+        )
         ends = [0, 0]
-        for _, starts in files:
-            starts.write(np.zeros(1, "<i8").data)
-        for encoded in stack.enter_context(closing(in_order(encoder, chunks_of(pairs), workers))):
-            for side, (ids, starts) in enumerate(files):
-                ids.write(encoded.ids[side].data)
-                starts.write((ends[side] + np.cumsum(encoded.lengths[side], dtype="<i8")).data)
-                ends[side] += len(encoded.ids[side])
-                met[side].update(encoded.met[side])
-            dropped.update(encoded.dropped)
-            kept += len(encoded.lengths[0])
-            progress(kept + dropped.total())
-    return {"dtype": encoder.dtype.str, "pairs": kept}, dropped, met
+        for file in starts:
+            file.write(np.zeros(1, "<i8").data)
+        for chunk in map(encoder, chunks_of(pairs)):
+            for side in (0, 1):
+                ids[side].write(chunk.ids[side].data)
+                starts[side].write((ends[side] + np.cumsum(chunk.lengths[side], dtype="<i8")).data)
+                ends[side] += len(chunk.ids[side])
+            done(chunk)
+    return {"dtype": encoder.dtype.str}
 
 
 def chunks_of(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
-    """Lists of CHUNK pairs, or fewer where their lines are long."""
+    """At least one list of up to CHUNK pairs, or fewer where their lines are long; the last one may be empty."""
     chunk: list[Pair] = []
     characters = 0
     for pair in pairs:
         chunk.append(pair)
         characters += len(pair[0]) + len(pair[1])
-        if len(chunk) == CHUNK or characters >= CHARACTERS:
+        if len(chunk) == CHUNK or characters >= CHUNK_CHARACTERS:
             yield chunk
             chunk, characters = [], 0
-    if chunk:
-        yield chunk
-
-
-def _joined(parts: list[tuple[np.ndarray, np.ndarray]]) -> Side:
-    ids, lengths = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    return Side(ids, np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]))
+    yield chunk
 
 
 def _mapped(path: Path, dtype: str = "<i8") -> np.ndarray:
-    if not path.stat().st_size:  # there is nothing to map
+    if not path.stat().st_size:  # an empty file cannot be mapped
         return np.empty(0, dtype)
-    return np.memmap(path, dtype, "r").view(np.ndarray)  # a plain array, whose slices cost less
+    return np.memmap(path, dtype, "r").view(np.ndarray)  # slices of a plain array cost less

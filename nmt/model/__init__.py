@@ -1,5 +1,5 @@
-"""The 2017 Transformer: attention, the layers around it, and the two stacks.
+"""The 2017 Transformer: attention, dropout, the layers around them and the two stacks.
 
-One legend for shapes, here and everywhere: B sentences, S source length, T target length, D d_model, H heads, K head width
-(D / H), V vocabulary, N hypotheses (B x beam).
+Shapes, in every docstring: B sentences, S source length, T target length, D d_model, H heads, K head width (D / H),
+V vocabulary, N hypotheses (B x beam).
 """

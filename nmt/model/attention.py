@@ -1,7 +1,7 @@
-"""Multi-head attention (paper, section 3.2): one class in its three uses, and the cache that makes decoding linear.
+"""Multi-head attention (paper, section 3.2) in its three uses, and the key-value cache that makes decoding linear.
 
-The three uses differ only in where keys and values come from and in what is masked: source to source (padding masked),
-target to target (the future masked), target to source (padding masked).
+The uses differ only in where keys and values come from and in what is masked: source to source (padding is masked),
+target to target (the future is masked), target to source (padding is masked).
 """
 
 import math
@@ -20,8 +20,8 @@ def attention(
 ) -> Tensor:
     """softmax(Q K^T / sqrt(K) + mask) V (paper, equation 1): [B, H, T, K], [B, H, S, K] twice -> [B, H, T, K].
 
-    `mask` is that of `hiding`, and broadcasts to [B, H, T, S]; `causal` hides the keys after each query. The fused kernel
-    serves wherever it is the faster one; on a CPU in bf16 it is not, and its dropout is not ours.
+    `mask` comes from `additive_mask` and broadcasts to [B, H, T, S]; `causal` masks the keys after each query. The fused
+    kernel is used wherever it is faster: on a CPU it is not in bf16, and its dropout is slower than ours.
     """
     if query.device.type == "cpu" and (query.dtype == torch.bfloat16 or p_dropout > 0):
         return dropout(attention_weights(query, key, mask, causal), p_dropout) @ value
@@ -29,42 +29,75 @@ def attention(
 
 
 def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
-    """softmax(Q K^T / sqrt(K) + mask), the weights themselves: [B, H, T, S], each row summing to 1."""
-    assert mask is None or not causal, "one use masks padding, another the future"
+    """softmax(Q K^T / sqrt(K) + mask): [B, H, T, S], where each row sums to 1."""
+    assert mask is None or not causal, "each use of attention masks either padding or the future"
     scores = (query * query.size(-1) ** -0.5) @ key.transpose(-2, -1)
     if causal:
         mask = scores.new_full(scores.shape[-2:], torch.finfo(scores.dtype).min).triu(1)
     return (scores if mask is None else scores + mask).softmax(-1)
 
 
-def hiding(visible: Tensor, like: Tensor) -> Tensor:
-    """The mask that attention adds to its scores: 0 where `visible` [..., S] is True, else the lowest number there is.
+def additive_mask(visible: Tensor, like: Tensor) -> Tensor:
+    """The mask to add to attention scores: 0 where `visible` [..., S] is True, elsewhere the lowest finite number.
 
-    It is in the precision of products with `like`, and made once for all layers: of a boolean one every kernel would make its
-    own. Finite, so that a row with nothing to see gives no NaN.
+    Its dtype is that of matrix products with `like`. It is made once for all layers, because each kernel would convert a
+    boolean mask anew. It is finite so that a fully masked row gives no NaN.
     """
     device = like.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else like.dtype
     *rows, columns = visible.shape
-    # CUDA's kernels want rows that begin at a multiple of 8, and copy others in every call. There is always something between
-    # two rows: PyTorch compiles once more for a mask without.
+    # CUDA's kernels copy a mask in every call unless its rows begin at multiples of 8. There is always a gap between two
+    # rows, because PyTorch would compile once more for a mask without gaps.
     aligned = torch.full((*rows, columns // 8 * 8 + 8), torch.finfo(dtype).min, dtype=dtype, device=like.device)
     return aligned[..., :columns].masked_fill_(visible, 0.0)
 
 
-class MultiHeadAttention(nn.Module):
-    """Projections to H heads, attention in each, and the projection back (paper, section 3.2.2).
+class AttentionHeads(nn.Module):
+    """Attention in H heads and the output projection (paper, section 3.2.2). Subclasses project the inputs."""
 
-    The query, key and value matrices are stacked in one [3D, D] parameter: self-attention needs a single product.
+    out: nn.Module
+
+    def __init__(self, heads: int, p_dropout: float) -> None:
+        super().__init__()
+        self.heads, self.p_dropout = heads, p_dropout
+        self.recorded: list[Tensor] | None = None  # the weights of each call, while `recording`
+
+    def forward(self, query: Tensor, keys_values: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+        """Projected queries [B, T, D], keys and values [B, S, 2D] -> [B, T, D]."""
+        p_dropout = self.p_dropout if self.training else 0.0
+        query, key, value = map(self._split, (query, *keys_values.chunk(2, -1)))
+        if self.recorded is None:
+            mixed = attention(query, key, value, mask, causal, p_dropout)
+        else:
+            self.recorded.append(attention_weights(query, key, mask, causal))
+            mixed = self.recorded[-1] @ value
+        return self.out(mixed.transpose(1, 2).flatten(2))
+
+    @contextmanager
+    def recording(self) -> Iterator[list[Tensor]]:
+        """Within this context, and outside of training, the weights [B, H, T, S] of each call are collected."""
+        self.recorded = []
+        try:
+            yield self.recorded
+        finally:
+            self.recorded = None
+
+    def _split(self, states: Tensor) -> Tensor:
+        # [B, T, D] -> [B, T, H, K] -> [B, H, T, K]
+        return states.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+
+class MultiHeadAttention(AttentionHeads):
+    """Attention heads with trainable projections.
+
+    The query, key and value matrices are stacked in one [3D, D] parameter, so that self-attention needs a single product.
     """
 
     def __init__(self, d_model: int, heads: int, p_dropout: float) -> None:
-        super().__init__()
-        self.heads, self.p_dropout = heads, p_dropout
-        self.seen: list[Tensor] | None = None  # while watched, the weights of each call
+        super().__init__(heads, p_dropout)
         self.in_weight = nn.Parameter(torch.empty(3 * d_model, d_model))
         self.in_bias = nn.Parameter(torch.zeros(3 * d_model))
-        self.out = nn.Linear(d_model, d_model)
+        self.out: nn.Linear = nn.Linear(d_model, d_model)
 
     def reset_parameters(self) -> None:
         """Xavier for each D x D matrix by itself: the stack is a way of storing them, not one wide layer."""
@@ -89,36 +122,12 @@ class MultiHeadAttention(nn.Module):
         d_model = states.size(-1)
         return F.linear(states, self.in_weight[d_model:], self.in_bias[d_model:])
 
-    def forward(self, query: Tensor, keys_values: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
-        """Attend and project back: [B, T, D] and [B, S, 2D] -> [B, T, D]."""
-        p_dropout = self.p_dropout if self.training else 0.0
-        query, key, value = map(self._split, (query, *keys_values.chunk(2, -1)))
-        if self.seen is None:
-            mixed = attention(query, key, value, mask, causal, p_dropout)
-        else:
-            self.seen.append(attention_weights(query, key, mask, causal))
-            mixed = self.seen[-1] @ value
-        return self.out(mixed.transpose(1, 2).flatten(2))
 
-    @contextmanager
-    def watched(self) -> Iterator[list[Tensor]]:
-        """Within, outside of training, the weights [B, H, T, S] of each call are collected."""
-        self.seen = []
-        try:
-            yield self.seen
-        finally:
-            self.seen = None
-
-    def _split(self, states: Tensor) -> Tensor:
-        # [B, T, D] -> [B, T, H, K] -> [B, H, T, K]
-        return states.unflatten(-1, (self.heads, -1)).transpose(1, 2)
-
-
-def close_up(tensors: Sequence[Tensor], rows: Tensor) -> list[Tensor]:
-    """`tensor[rows]` of each [B, ...], in the place of its first rows."""
+def keep_rows(tensors: Sequence[Tensor], rows: Tensor) -> list[Tensor]:
+    """`tensor[rows]` for each [B, ...] tensor, written in place over its first rows."""
     count = len(rows)
     places = torch.arange(count, device=rows.device)
-    if not rows.is_cuda:  # what stays where it is is not copied; to ask a GPU for it would be to wait
+    if not rows.is_cuda:  # skip the rows that stay in place; on a GPU, finding them would make the host wait
         moved = rows != places
         places, rows = places[moved], rows[moved]
     for tensor in tensors:
@@ -129,8 +138,8 @@ def close_up(tensors: Sequence[Tensor], rows: Tensor) -> list[Tensor]:
 class Cache:
     """Keys and values of the target positions decoded so far, for every layer of the decoder.
 
-    All hypotheses of a sentence share its row, and what each of them adds takes the next columns. A hypothesis sees the
-    columns of itself and its ancestors alone, so re-ordering the beams moves that mask and copies no key and no value.
+    All hypotheses of a sentence share one row, in which each new position takes the next columns. A hypothesis sees only
+    the columns of itself and its ancestors, so reordering the beams moves that mask and copies no keys or values.
     """
 
     BLOCK = 64  # columns by which the buffers grow
@@ -138,15 +147,15 @@ class Cache:
     def __init__(self, layers: int) -> None:
         self.layers = layers
         self.length = 0  # positions of each hypothesis
-        self.columns = 0  # positions of all hypotheses of a sentence that ever were
-        self.mask: Tensor | None = None  # for the positions being added: [B, 1, beam * T, columns]; None hides nothing
-        self._seen: Tensor | None = None  # for what each hypothesis has seen, itself included: [B, beam, capacity]
-        self._own: Tensor | None = None  # for the positions being added among themselves: [beam * T, beam * T] ...
-        self._own_is_for = (0, 0)  # ... of so many hypotheses and positions
+        self.columns = 0  # positions of all hypotheses that a sentence has ever had
+        self.mask: Tensor | None = None  # of the positions being added: [B, 1, beam * T, columns]; None masks nothing
+        self._history: Tensor | None = None  # mask of what each hypothesis sees, itself included: [B, beam, capacity]
+        self._new: Tensor | None = None  # mask among the positions being added: [beam * T, beam * T]
+        self._new_shape = (0, 0)  # the beam and T of that mask
         self._buffer: Tensor | None = None  # [B, layers, capacity, 2D]
 
     def extend(self, hypotheses: int, like: Tensor) -> None:
-        """Begin the next T positions of so many hypotheses a sentence, side by side in `like` [B, beam * T, ...].
+        """Begin the next T positions of this many hypotheses a sentence, side by side in `like` [B, beam * T, ...].
 
         `update` then adds their keys and values, layer by layer.
         """
@@ -155,50 +164,47 @@ class Cache:
         start, end = self.columns, self.columns + added
         self.columns = end
         self.length += positions
-        if self._seen is None and added == 1:  # greedy search hides nothing
+        if self._history is None and added == 1:  # greedy search masks nothing
             return
-        if self._seen is None:
+        if self._history is None:
             visible = torch.arange(self._capacity(end), device=like.device) < start
-            self._seen = hiding(visible.expand(sentences, hypotheses, -1), like)
-        elif end > self._seen.size(2):
-            more = self._capacity(end) - self._seen.size(2)
-            self._seen = F.pad(self._seen, (0, more), value=torch.finfo(self._seen.dtype).min)
-        if self._own is None or self._own_is_for != (hypotheses, positions):
-            self._own_is_for = hypotheses, positions
+            self._history = additive_mask(visible.expand(sentences, hypotheses, -1), like)
+        elif end > self._history.size(2):
+            more = self._capacity(end) - self._history.size(2)
+            self._history = F.pad(self._history, (0, more), value=torch.finfo(self._history.dtype).min)
+        if self._new is None or self._new_shape != (hypotheses, positions):
+            self._new_shape = hypotheses, positions
             number = torch.arange(added, device=like.device)
-            is_own = number[:, None] // positions == number // positions
-            self._own = hiding(is_own & (number[:, None] >= number), like)
-        rows = self._seen.repeat_interleave(positions, 1)
-        rows[:, :, start:end] = self._own
+            same_hypothesis = number[:, None] // positions == number // positions
+            self._new = additive_mask(same_hypothesis & (number[:, None] >= number), like)
+        rows = self._history.repeat_interleave(positions, 1)
+        rows[:, :, start:end] = self._new
         self.mask = rows[:, None, :, :end]
-        self._seen = rows[:, positions - 1 :: positions]
+        self._history = rows[:, positions - 1 :: positions]
 
     def update(self, layer: int, keys_values: Tensor) -> Tensor:
         """Add a layer's new keys and values [B, beam * T, 2D]; returns all of that layer's, [B, columns, 2D]."""
         start, end = self.columns - keys_values.size(1), self.columns
-        buffer = self._reserve(keys_values, start)
-        buffer[:, layer, start:end] = keys_values
-        return buffer[:, layer, :end]
+        if self._buffer is None or self._buffer.size(2) < end:
+            sentences, _, width = keys_values.shape
+            grown = keys_values.new_empty(sentences, self.layers, self._capacity(end), width)
+            if self._buffer is not None:
+                grown[:, :, :start] = self._buffer[:, :, :start]
+            self._buffer = grown
+        self._buffer[:, layer, start:end] = keys_values
+        return self._buffer[:, layer, :end]
 
     def reorder(self, beams: Tensor) -> None:
-        """Go on from these hypotheses of each sentence, [B, beam']; one may be taken more than once, or not at all."""
-        if self._seen is not None:
-            self._seen = self._seen.gather(1, beams.unsqueeze(2).expand(-1, -1, self._seen.size(2)))
+        """Continue with these hypotheses of each sentence: [B, beam'], with repetitions and omissions."""
+        if self._history is not None:
+            self._history = self._history.gather(1, beams.unsqueeze(2).expand(-1, -1, self._history.size(2)))
 
     def keep(self, sentences: Tensor) -> None:
-        """Go on with these sentences [B'] alone."""
-        if self._seen is not None:
-            [self._seen] = close_up([self._seen], sentences)
+        """Continue with these sentences [B'] alone."""
+        if self._history is not None:
+            [self._history] = keep_rows([self._history], sentences)
         if self._buffer is not None:
-            [self._buffer] = close_up([self._buffer], sentences)
+            [self._buffer] = keep_rows([self._buffer], sentences)
 
     def _capacity(self, columns: int) -> int:
         return math.ceil(columns / self.BLOCK) * self.BLOCK
-
-    def _reserve(self, like: Tensor, used: int) -> Tensor:
-        if self._buffer is None or self._buffer.size(2) < self.columns:
-            grown = like.new_empty(like.size(0), self.layers, self._capacity(self.columns), like.size(2))
-            if self._buffer is not None:
-                grown[:, :, :used] = self._buffer[:, :, :used]
-            self._buffer = grown
-        return self._buffer

@@ -1,8 +1,8 @@
 """Dropout, with masks that are cheap to draw on a CPU.
 
-torch's own CPU dropout spends most of its time in one Bernoulli draw per element. Drawing 64 random bits at once and using
-them as four 16-bit thresholds is several times faster and changes nothing else: the probability is exact to 1/65,536 and
-the scale uses the probability that was really drawn with.
+PyTorch's own dropout on a CPU spends most of its time drawing one Bernoulli variable per element. Drawing 64 random bits at
+once and comparing each 16 of them with a threshold is several times faster. The probability is rounded to 1/65,536, and the
+scale uses the rounded probability.
 """
 
 import threading
@@ -18,7 +18,7 @@ _thread = threading.local()
 
 @contextmanager
 def drawn_from(seed: int) -> Iterator[None]:
-    """Within, this thread's dropout on a CPU is drawn from this seed, whatever other threads draw."""
+    """Within this context, this thread draws its dropout on a CPU from this seed, whatever other threads draw."""
     _thread.generator = torch.Generator().manual_seed(seed)
     try:
         yield
@@ -27,7 +27,7 @@ def drawn_from(seed: int) -> Iterator[None]:
 
 
 def dropout(x: Tensor, probability: float) -> Tensor:
-    """x with each element zeroed with the given probability, the rest scaled to keep the mean. Any shape."""
+    """Zero each element of x, of any shape, with this probability, and scale the others to keep the mean."""
     if probability == 0:
         return x
     if x.device.type != "cpu":
@@ -35,13 +35,13 @@ def dropout(x: Tensor, probability: float) -> Tensor:
     threshold = round(probability * 65_536)
     draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64)
     draws.random_(-(2**63), None, generator=getattr(_thread, "generator", None))
-    uniform = draws.view(torch.int16)[: x.numel()].view(x.shape)  # each of -32,768 to 32,767 equally likely
+    uniform = draws.view(torch.int16)[: x.numel()].view(x.shape)  # uniform from -32,768 to 32,767
     kept = (uniform >= threshold - 32_768).to(x.dtype)
     return x * kept.mul_(65_536 / (65_536 - threshold))
 
 
 class Dropout(nn.Module):
-    """`dropout` while training, nothing at all in evaluation."""
+    """`dropout` in training, the identity in evaluation."""
 
     def __init__(self, probability: float) -> None:
         super().__init__()

@@ -1,13 +1,14 @@
 """The encoder-decoder Transformer (paper, section 3 and figure 1), exact to the paper unless a setting says otherwise.
 
-What is easily got wrong, and stands here as published: LayerNorm(x + Dropout(Sublayer(x))) with no norm after the stacks;
-dropout on sub-layer outputs and on the sums of embeddings and positions alone; interleaved sines and cosines from position
-0; one matrix for source, target and output, scaled by sqrt(D) on the way in only.
+Details that implementations often get wrong, here as published: LayerNorm(x + Dropout(Sublayer(x))) with no norm after the
+stacks; dropout only on sub-layer outputs and on the sums of embeddings and positions; interleaved sines and cosines from
+position 0; one matrix for source, target and output, which is scaled by sqrt(D) on input only.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -15,12 +16,14 @@ from torch.nn import functional as F
 
 from nmt.config import ModelConfig
 from nmt.ids import PAD
-from nmt.model.attention import Cache, MultiHeadAttention, close_up, hiding
+from nmt.model.attention import Cache, MultiHeadAttention, additive_mask, keep_rows
 from nmt.model.dropout import Dropout, dropout
+
+Layer = TypeVar("Layer", bound=nn.Module)
 
 
 def sinusoids(length: int, d_model: int) -> Tensor:
-    """Positional encodings (paper, section 3.5): [length, D] in fp32, sine and cosine in turn, first position 0."""
+    """Positional encodings (paper, section 3.5) from position 0: [length, D] in fp32, sines and cosines interleaved."""
     position = torch.arange(length, dtype=torch.float64).unsqueeze(1)
     frequency = 10_000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
     angles = position * frequency
@@ -28,31 +31,31 @@ def sinusoids(length: int, d_model: int) -> Tensor:
 
 
 class Embedding(nn.Module):
-    """Token embeddings times sqrt(D) plus positions (paper, sections 3.4 and 3.5). Its matrix is also the output's."""
+    """Token embeddings times sqrt(D), plus positions (paper, sections 3.4 and 3.5)."""
 
     positions: Tensor
 
     def __init__(self, vocabulary_size: int, d_model: int, p_dropout: float) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(vocabulary_size, d_model))
-        # The output projection would move the padding row, which nothing may depend on.
-        self.weight.register_hook(_without_padding)
+        self.weight.register_hook(_without_padding)  # else the output projection would train the padding row
         self.dropout = Dropout(p_dropout)
         self.register_buffer("positions", sinusoids(512, d_model), persistent=False)
 
     def reset_parameters(self) -> None:
-        """N(0, D^-0.5), so that scaled embeddings have unit variance and the tied output starts with unit logits."""
+        """N(0, D^-0.5): scaled embeddings have unit variance, and so have the logits of the tied output."""
         nn.init.normal_(self.weight, std=self.weight.size(1) ** -0.5)
         with torch.no_grad():
             self.weight[PAD].zero_()
 
     def forward(self, ids: Tensor, start: int = 0) -> Tensor:
-        """[B, T] ids, the first of them at position `start` -> [B, T, D]."""
+        """Ids [B, T], the first at position `start` -> [B, T, D]."""
         end, d_model = start + ids.size(1), self.weight.size(1)
-        positions = self.positions  # once: another lane may replace it by one that is long enough for itself
+        positions = (
+            self.positions
+        )  # read once: another thread may replace it with a table that is too short for this one
         if end > positions.size(0):
-            with torch.inference_mode(False):  # a validation may come here, and training goes on with the table
-                self.positions = positions = sinusoids(2 * end, d_model).to(self.weight.device)
+            self.positions = positions = sinusoids(2 * end, d_model).to(self.weight.device)
         return self.dropout(F.embedding(ids, self.weight, padding_idx=PAD) * math.sqrt(d_model) + positions[start:end])
 
 
@@ -99,10 +102,10 @@ class EncoderLayer(nn.Module):
         super().__init__()
         self.self_attention = MultiHeadAttention(config.d_model, config.heads, config.attention_dropout)
         self.feed_forward = FeedForward(config)
-        self.add_norms = nn.ModuleList(AddNorm(config) for _ in range(2))
+        self.add_norms = _module_list(AddNorm(config) for _ in range(2))
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """[B, S, D] and the mask that hides padding [B, 1, 1, S] -> [B, S, D]."""
+        """States [B, S, D] and the mask of padding [B, 1, 1, S] -> [B, S, D]."""
 
         def attend(x: Tensor) -> Tensor:
             return self.self_attention(*self.self_attention.project(x), mask)
@@ -119,12 +122,12 @@ class DecoderLayer(nn.Module):
         self.self_attention = MultiHeadAttention(config.d_model, config.heads, config.attention_dropout)
         self.cross_attention = MultiHeadAttention(config.d_model, config.heads, config.attention_dropout)
         self.feed_forward = FeedForward(config)
-        self.add_norms = nn.ModuleList(AddNorm(config) for _ in range(3))
+        self.add_norms = _module_list(AddNorm(config) for _ in range(3))
 
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor, cache: Cache | None, layer: int) -> Tensor:
-        """[N, T, D], the source's keys and values [B, S, 2D] and the mask that hides its padding [B, 1, 1, S] -> [N, T, D].
+        """States [N, T, D], the source's keys and values [B, S, 2D] and its mask of padding [B, 1, 1, S] -> [N, T, D].
 
-        With a cache the hypotheses of a sentence stand side by side: [B, beam * T, D] -> [B, beam * T, D].
+        With a cache, the hypotheses of a sentence are side by side: [B, beam * T, D] -> [B, beam * T, D].
         """
 
         def attend(x: Tensor) -> Tensor:
@@ -134,7 +137,7 @@ class DecoderLayer(nn.Module):
             return self.self_attention(query, cache.update(layer, keys_values), cache.mask)
 
         def attend_to_source(x: Tensor) -> Tensor:
-            # [N, T, D] -> [B, beam * T, D]: all hypotheses of a sentence ask its one copy of keys and values.
+            # [N, T, D] -> [B, beam * T, D]: all hypotheses of a sentence attend to one copy of its keys and values.
             query = self.cross_attention.project_query(x.reshape(memory.size(0), -1, x.size(-1)))
             return self.cross_attention(query, memory, mask).view_as(x)
 
@@ -145,46 +148,51 @@ class DecoderLayer(nn.Module):
 
 @dataclass
 class Memory:
-    """What the decoder may know of the source: per decoder layer its keys and values, projected once a sentence."""
+    """The encoded source: the keys and values of each decoder layer, projected once a sentence."""
 
     keys_values: list[Tensor]  # each [B, S, 2D]
-    mask: Tensor  # [B, 1, 1, S], hiding padding: see attention.py
+    mask: Tensor  # of padding, [B, 1, 1, S]
 
     def keep(self, sentences: Tensor) -> None:
-        """Go on with these sentences [B'] alone."""
-        *self.keys_values, self.mask = close_up([*self.keys_values, self.mask], sentences)
+        """Continue with these sentences [B'] alone."""
+        *self.keys_values, self.mask = keep_rows([*self.keys_values, self.mask], sentences)
 
 
 class Transformer(nn.Module):
-    """The whole model. `encode` once a sentence, then `decode` a whole target at once or token by token with a cache."""
+    """The whole model: `encode` a source once, then `decode` a whole target at once, or token by token with a cache."""
 
     def __init__(self, config: ModelConfig, vocabulary_size: int) -> None:
         super().__init__()
         self.config = config
         self.embedding = Embedding(vocabulary_size, config.d_model, config.dropout)
-        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.layers))
-        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.layers))
-        pre = config.norm == "pre"  # only pre-LN needs a norm after each stack; post-LN layers end with one
+        self.encoder = _module_list(EncoderLayer(config) for _ in range(config.layers))
+        self.decoder = _module_list(DecoderLayer(config) for _ in range(config.layers))
+        pre = config.norm == "pre"  # a pre-LN stack needs a norm at its end; post-LN layers end with one
         self.encoder_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_epsilon) if pre else nn.Identity()
         self.decoder_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_epsilon) if pre else nn.Identity()
         for module in self.modules():
             if isinstance(module, Embedding | MultiHeadAttention | FeedForward):
                 module.reset_parameters()
 
+    @property
+    def output(self) -> Tensor:
+        """The output projection [V, D], without a bias: the matrix of the embeddings (paper, section 3.4)."""
+        return self.embedding.weight
+
     def encode(self, source: Tensor) -> Memory:
-        """Source ids, padded with PAD: [B, S] -> Memory."""
+        """Source ids [B, S], each ending with EOS and padded with PAD -> Memory."""
         x = self.embedding(source)
-        mask = hiding((source != PAD)[:, None, None, :], x)
+        mask = additive_mask((source != PAD)[:, None, None, :], x)
         for layer in self.encoder:
             x = layer(x, mask)
         x = self.encoder_norm(x)
-        return Memory([layer.cross_attention.project_memory(x) for layer in self.decoder], mask)  # type: ignore[operator, union-attr]
+        return Memory([layer.cross_attention.project_memory(x) for layer in self.decoder], mask)
 
     def decode(self, target: Tensor, memory: Memory, cache: Cache | None = None) -> Tensor:
-        """Target ids, beginning with BOS: [N, T] -> states [N, T, D].
+        """Target ids [N, T], beginning with BOS -> states [N, T, D].
 
-        With a cache, `target` holds only what it has not seen: a token or several. N may be a multiple of the memory's B;
-        the hypotheses of a sentence then lie side by side.
+        With a cache, `target` holds only the tokens that the cache lacks, one or several. N may be a multiple of the memory's
+        B; the hypotheses of a sentence are then side by side.
         """
         x = self.embedding(target, cache.length if cache is not None else 0)
         if cache is not None:
@@ -196,17 +204,23 @@ class Transformer(nn.Module):
         return self.decoder_norm(x).view(*target.shape, -1)
 
     def count_parameters(self) -> int:
-        """Trainable numbers, the shared matrix counted once."""
+        """The number of trainable parameters; the shared matrix counts once."""
         return sum(parameter.numel() for parameter in self.parameters())
 
 
 def padded(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:
-    """Lists of ids -> [B, T], the shorter ones filled up with PAD. A GPU gets them in one copy, for which nothing waits."""
+    """B lists of ids, padded with PAD -> [B, T]. The copy to a GPU does not block."""
     ids = nn.utils.rnn.pad_sequence(list(map(torch.tensor, rows)), batch_first=True, padding_value=PAD)
     return ids.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else ids
 
 
+def _module_list(modules: Iterable[Layer]) -> Sequence[Layer]:
+    """`nn.ModuleList` with the type of its modules, which PyTorch does not declare."""
+    made: Any = nn.ModuleList(modules)
+    return made
+
+
 def _without_padding(gradient: Tensor) -> Tensor:
-    gradient = gradient.clone()  # it may be another's too
+    gradient = gradient.clone()  # autograd may use the original elsewhere
     gradient[PAD].zero_()
     return gradient

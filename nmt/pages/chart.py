@@ -1,186 +1,168 @@
-"""A curve over updates as HTML and inline SVG, which needs no script and no file but the page's own style.
+"""Charts of curves over updates, as HTML and inline SVG that need no script and no other file.
 
-The SVG is stretched to whatever room it gets, and what must not be stretched (labels, dots, the values under the pointer) is
-HTML placed by percentages. Each point that can be asked for its values is an element that shows them on hover or focus.
+The SVG stretches to the room it gets. What must not stretch (labels, dots, the values at the pointer) is HTML positioned by
+percentages. Each point that can be read off is an element that shows its values on hover and focus.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from functools import cached_property
+from itertools import pairwise
 from typing import TypeVar
+
+import numpy as np
 
 Row = TypeVar("Row")
 Point = tuple[int, float]  # update, value
 
-DRAWN = 300  # points of a curve
-ASKED = 80  # points of it that show their values
-DOTTED = 40  # up to so many points are marked on the curve
-BEGINNING = 0.02  # of the updates, whose values may lie above the plot
-WINDOW = 0.01  # of the points of a noisy curve, on either side, over which it is smoothed
-WIDTH, HEIGHT = 1000, 400  # of the SVG's own coordinates
+MAX_DRAWN_POINTS = 300  # of a curve
+MAX_READABLE_POINTS = 80  # of a curve: those that show their values
+EARLY_SHARE = 0.02  # the share of updates at the start whose values may lie above the plot
+SMOOTHING_SHARE = 0.01  # the share of a noisy curve's points averaged on either side of each
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Finite values over updates, in order of updates. The style is a class of report.html."""
+    """Values over updates, in order of updates. The style is a class of report.html."""
 
-    name: str  # as HTML
+    name: str  # HTML
     style: str
     points: list[Point]
-    noisy: bool = False  # drawn faintly, with its moving mean over it
+    noisy: bool = False  # drawn faintly, with its moving average on top
 
 
 def thin(rows: Sequence[Row], limit: int, value: Callable[[Row], float]) -> list[Row]:
-    """At most `limit` of the rows (4 or more), in order: the first, the last, and each stretch's lowest and highest."""
+    """At most `limit` (4 or more) of the rows in order: the first, the last, and the lowest and highest of equal stretches."""
     if len(rows) <= limit:
         return list(rows)
-    stretches = (limit - 2) // 2
-    kept = {0, len(rows) - 1}
-    for number in range(stretches):
-        stretch = range(number * len(rows) // stretches, (number + 1) * len(rows) // stretches)
-        kept |= {find(stretch, key=lambda place: value(rows[place])) for find in (min, max)}
-    return [rows[place] for place in sorted(kept)]
+    stretches = np.array_split(np.arange(len(rows)), (limit - 2) // 2)
+    extremes = {choose(stretch, key=lambda place: value(rows[place])) for stretch in stretches for choose in (min, max)}
+    return [rows[place] for place in sorted({0, len(rows) - 1} | extremes)]
 
 
 def smooth(points: Sequence[Point], window: int) -> list[Point]:
-    """Each point's mean with up to `window` neighbours on either side, at the beginning as many on the one as on the other."""
-    sums = [0.0, *accumulate(value for _, value in points)]
-    smoothed = []
-    for place, (update, _) in enumerate(points):
-        first = max(0, place - window)
-        after = min(len(points), 2 * place - first + 1)
-        smoothed.append((update, (sums[after] - sums[first]) / (after - first)))
-    return smoothed
+    """Replace each value by the mean of itself and up to `window` values on either side."""
+    values, kernel = [value for _, value in points], np.ones(2 * window + 1)
+    means = np.convolve(values, kernel, "same") / np.convolve(np.ones(len(values)), kernel, "same")
+    return [(update, mean) for (update, _), mean in zip(points, means.tolist(), strict=True)]
 
 
-def round_step(span: float, count: int) -> float:
-    """The smallest of 1, 2, 2.5, 5, 10 and so on that divides the span into at most `count` parts."""
+def multiples(low: float, high: float, count: int) -> list[float]:
+    """The multiples, from low to high, of the smallest round step that gives at most `count` steps."""
+    span = high - low
     power = 10.0 ** math.floor(math.log10(span / count))
-    return next(factor * power for factor in (1, 2, 2.5, 5, 10, 20) if factor * power * count >= span)
-
-
-def multiples(step: float, low: float, high: float) -> list[float]:
-    """The multiples of a step from low to high, without the dust of binary fractions."""
+    step = next(factor * power for factor in (1, 2, 2.5, 5, 10, 20) if factor * power * count >= span)
     first, last = math.ceil(low / step - 1e-6), math.floor(high / step + 1e-6)
-    return [float(f"{number * step:.10g}") for number in range(first, last + 1)]
+    return [float(f"{number * step:.10g}") for number in range(first, last + 1)]  # 0.3, not 0.30000000000000004
 
 
-def linear_axis(low: float, high: float) -> tuple[float, float, list[float]]:
-    """(lowest, highest, ticks) of an axis that holds these values and ends a little above them."""
-    high = high if high > low else low + 1
-    high += 0.05 * (high - low)
-    return low, high, multiples(round_step(high - low, 4), low, high)
+def axis(low: float, high: float, logarithmic: bool) -> tuple[float, float, list[float]]:
+    """(lowest, highest, ticks) of an axis for these values; a logarithmic axis also begins a little below them."""
+    if not logarithmic:
+        high += 0.05 * (high - low) or 1
+    else:
+        low, high = low / 1.1, high * 1.1
+        decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        ticks = [factor * 10.0**decade for decade in decades for factor in (1, 2, 5)]
+        ticks = [tick for tick in ticks if low <= tick <= high]
+        if len(ticks) > 2:
+            return low, high, ticks[:: math.ceil(len(ticks) / 6)]
+    return low, high, multiples(low, high, 4)
 
 
-def logarithmic_axis(low: float, high: float) -> tuple[float, float, list[float]]:
-    """The same for an axis of equal ratios, which begins a little below them."""
-    low, high = low / 1.1, high * 1.1
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    ticks = [
-        factor * 10.0**decade for decade in decades for factor in (1, 2, 5) if low <= factor * 10.0**decade <= high
-    ]
-    ticks = ticks[:: math.ceil(len(ticks) / 6)] if ticks else []
-    return low, high, ticks if len(ticks) > 2 else multiples(round_step(high - low, 4), low, high)
+@dataclass(frozen=True)
+class Chart:
+    """Curves from update 0 to `end` as a figure. Every curve has points.
 
+    `time` says when an update was done, `label` formats a value, and `low` is where the axis begins. Without `low`, the axis
+    fits all but the first updates, whose high values would flatten the rest: the curve enters the plot from above.
 
-def draw(
-    title: str,
-    unit: str,
-    curves: list[Curve],
-    time: Callable[[int], str],
-    end: int,
-    label: Callable[[float], str],
-    low: float | None = None,
-    logarithmic: bool = False,
-) -> str:
-    """A figure of the curves that have points, from update 0 to `end`; "" if none has.
-
-    `time` tells when an update was done, `label` writes a value, `low` is where the axis begins. Without it the axis is
-    made for all but the first updates, from which the curve comes in from above: they would make all the rest look flat.
+    Places are percentages from the plot's left and top edges.
     """
-    curves = [curve for curve in curves if curve.points]
-    if not curves:
-        return ""
-    points = [point for curve in curves for point in curve.points]
-    values = [value for update, value in points if low is not None or update > BEGINNING * end]
-    values = values or [value for _, value in points]
-    axis = logarithmic_axis if logarithmic else linear_axis
-    bottom, top, ticks = axis(min(values) if low is None else low, max(values))
-    scale = math.log if logarithmic else float
 
-    def across(update: float) -> float:
-        return update / end
+    title: str
+    unit: str
+    curves: Sequence[Curve]
+    time: Callable[[int], str]
+    end: int
+    label: Callable[[float], str]
+    low: float | None = None
+    logarithmic: bool = False
 
-    def down(value: float) -> float:
-        return (scale(top) - scale(value)) / (scale(top) - scale(bottom))
-
-    def reading(when: str, update: int, found: list[tuple[Curve, float]]) -> str:
-        when = " · ".join(filter(None, [f"{when} {update:,}", time(update)]))
-        return f"<span>{when}</span>" + "".join(
-            f'<em class="{curve.style}"><span>{curve.name} </span>{label(value)}</em>' for curve, value in found
+    def html(self) -> str:
+        newest = max(curve.points[-1][0] for curve in self.curves)
+        latest = self._reading(newest, [(curve, curve.points[-1][1]) for curve in self.curves])
+        ends = ((curve.name, *(self.label(curve.points[place][1]) for place in (0, -1))) for curve in self.curves)
+        summary = "; ".join(f"{name} from {first} to {last}" for name, first, last in ends)
+        return (
+            f"<figure><figcaption><h3>{self.title} <small>{self.unit}</small></h3><p>{latest}</p></figcaption>"
+            '<div class="plot"><svg viewBox="0 0 100 100" preserveAspectRatio="none" role="img" '
+            f'aria-label="{self.title}: {summary}">{self._paths()}</svg>{self._labels()}'
+            f'<div class="points" role="listbox" aria-orientation="horizontal" aria-label="{self.title}, point by point">'
+            f"{self._readable_points()}</div></div></figure>\n"
         )
 
-    def place(point: Point) -> str:
-        return f"{WIDTH * across(point[0]):.1f} {HEIGHT * down(point[1]):.1f}"
+    @cached_property
+    def _axis(self) -> tuple[float, float, list[float]]:
+        points = [point for curve in self.curves for point in curve.points]
+        late = [value for update, value in points if self.low is not None or update > EARLY_SHARE * self.end]
+        values = late or [value for _, value in points]
+        return axis(min(values) if self.low is None else self.low, max(values), self.logarithmic)
 
-    def path(style: str, points: list[Point]) -> str:
-        places = map(place, thin(points, DRAWN, lambda point: point[1]))
-        return f'<path class="{style}" d="M{"L".join(places)}"/>'
+    def _x(self, update: float) -> float:
+        return 100 * update / self.end
 
-    grid = "".join(f"M0 {HEIGHT * down(tick):.1f}h{WIDTH}" for tick in ticks)
-    paths = [f'<path class="grid" d="{grid}"/><path class="axis" d="M0 {HEIGHT}h{WIDTH}"/>']
-    for curve in curves:
-        if curve.noisy:
-            paths.append(path(curve.style + " faint", curve.points))
-            paths.append(path(curve.style, smooth(curve.points, round(WINDOW * len(curve.points)))))
-        else:
-            paths.append(path(curve.style, curve.points))
-        if len(curve.points) <= DOTTED:
-            dots = "".join(f"M{place(point)}h.01" for point in curve.points)
-            paths.append(f'<path class="{curve.style} dots" d="{dots}"/>')
-    labels = [f'<span class="y" style="top:{down(tick):.2%}">{tick:,.10g}</span>' for tick in ticks]
-    labels += [
-        f'<span class="x{" last" if tick > 0.95 * end else ""}" style="left:{across(tick):.2%}">'
-        f"{tick:,.0f}<br>{time(int(tick))}</span>"
-        for tick in multiples(max(1, round_step(end, 3)), 0, end)
-    ]
-    last = [(curve, curve.points[-1][1]) for curve in curves]
-    summary = "; ".join(
-        f"{curve.name} from {label(curve.points[0][1])} to {label(curve.points[-1][1])}, "
-        f"lowest {label(min(value for _, value in curve.points))}, "
-        f"highest {label(max(value for _, value in curve.points))}"
-        for curve in curves
-    )
-    newest = max(curve.points[-1][0] for curve in curves)
-    return (
-        f"<figure><figcaption><h3>{title} <small>{unit}</small></h3><p>{reading('by update', newest, last)}</p></figcaption>"
-        f'<div class="plot"><svg viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" role="img" '
-        f'aria-label="{title}: {summary}">{"".join(paths)}</svg>'
-        f'{"".join(labels)}<span class="unit">update<br>time</span>'
-        f'<div class="points" role="listbox" aria-orientation="horizontal" aria-label="{title}, point by point">'
-        f"{_points(curves, across, down, reading)}</div></div></figure>\n"
-    )
+    def _y(self, value: float) -> float:
+        low, high, at = map(math.log, (*self._axis[:2], value)) if self.logarithmic else (*self._axis[:2], value)
+        return 100 * (high - at) / (high - low)
 
+    def _reading(self, update: int, values: Sequence[tuple[Curve, float]]) -> str:
+        """When an update was done, and the curves' values there."""
+        when = " · ".join(filter(None, [f"update {update:,}", self.time(update)]))
+        named = ((curve.style, curve.name, self.label(value)) for curve, value in values)
+        return f"<span>{when}</span>" + "".join(f'<em class="{a}"><span>{b} </span>{c}</em>' for a, b, c in named)
 
-def _points(
-    curves: list[Curve],
-    across: Callable[[float], float],
-    down: Callable[[float], float],
-    reading: Callable[[str, int, list[tuple[Curve, float]]], str],
-) -> str:
-    """What can be asked for its values: each point a column as wide as half the way to its neighbours."""
-    updates = sorted({update for curve in curves for update, _ in thin(curve.points, ASKED, lambda point: point[1])})
-    values = [dict(curve.points) for curve in curves]
-    places = [across(update) for update in updates]
-    edges = [0.0, *((left + right) / 2 for left, right in pairwise(places)), 1.0]
-    points = []
-    for number, update in enumerate(updates):
-        found = [(curve, at[update]) for curve, at in zip(curves, values, strict=True) if update in at]
-        dots = "".join(f'<i class="{curve.style}" style="top:{max(0, down(value)):.2%}"></i>' for curve, value in found)
-        points.append(
-            f'<span role="option" tabindex="{-1 if number else 0}" style="--x:{places[number]:.2%}">'
-            f'<u style="left:{edges[number]:.2%};width:{edges[number + 1] - edges[number]:.2%}"></u>'
-            f"{dots}<b>{reading('update', update, found)}</b></span>"
-        )
-    return "".join(points)
+    def _paths(self) -> str:
+        """Grid and curves."""
+        grid = "".join(f"M0 {self._y(tick):.2f}h100" for tick in self._axis[2])
+        paths = [f'<path class="grid" d="{grid}"/><path class="axis" d="M0 100h100"/>']
+        for curve in self.curves:
+            points = curve.points
+            if curve.noisy:
+                paths.append(self._path(f"{curve.style} faint", points))
+                points = smooth(points, round(SMOOTHING_SHARE * len(points)))
+            paths.append(self._path(curve.style, points))
+        return "".join(paths)
+
+    def _path(self, style: str, points: Sequence[Point]) -> str:
+        drawn = thin(points, MAX_DRAWN_POINTS, lambda point: point[1])
+        places = "L".join(f"{self._x(update):.2f} {self._y(value):.2f}" for update, value in drawn)
+        return f'<path class="{style}" d="M{places}h.01"/>'  # shows as a dot where there is one point
+
+    def _labels(self) -> str:
+        """The labels of both axes."""
+        labels = [f'<span class="y" style="top:{self._y(tick):.2f}%">{tick:,.10g}</span>' for tick in self._axis[2]]
+        for update in (int(tick) for tick in multiples(0, self.end, 3) if tick.is_integer()):
+            style = "x last" if update > 0.95 * self.end else "x"  # the last label ends within the plot
+            place = f"left:{self._x(update):.2f}%"
+            labels.append(f'<span class="{style}" style="{place}">{update:,}<br>{self.time(update)}</span>')
+        return "".join(labels) + '<span class="unit">update<br>time</span>'
+
+    def _readable_points(self) -> str:
+        """The points that show their values, each in a column that reaches half the way to its neighbours."""
+        kept = (thin(curve.points, MAX_READABLE_POINTS, lambda point: point[1]) for curve in self.curves)
+        updates = sorted({update for points in kept for update, _ in points})
+        edges = [0.0, *(self._x((left + right) / 2) for left, right in pairwise(updates)), 100.0]
+        by_update = [(curve, dict(curve.points)) for curve in self.curves]
+        columns: list[str] = []
+        for update, (left, right) in zip(updates, pairwise(edges), strict=True):
+            values = [(curve, found[update]) for curve, found in by_update if update in found]
+            places = ((curve.style, max(0, self._y(value))) for curve, value in values)
+            dots = (f'<i class="{style}" style="top:{top:.2f}%"></i>' for style, top in places)
+            columns.append(
+                f'<span role="option" tabindex="{-1 if columns else 0}" style="--x:{self._x(update):.2f}%">'
+                f'<u style="left:{left:.2f}%;width:{right - left:.2f}%"></u>{"".join(dots)}'
+                f"<b>{self._reading(update, values)}</b></span>"
+            )
+        return "".join(columns)

@@ -1,13 +1,25 @@
-"""What all pages for a browser share: a head that lets nothing be fetched, and one look, in light and dark."""
+"""What the pages share: templates, which are the HTML and SVG files in this folder, and text from outside."""
 
+import unicodedata
+from html import escape
 from pathlib import Path
 from string import Template
 
-
-def fill(template: str, title: str, **parts: str) -> str:
-    """The page of a template in this folder, whose $head and other places are filled; all are HTML already."""
-    return _read(template).substitute(parts, head=_read("page.html").substitute(title=title))
+from nmt.lines import clean
 
 
-def _read(name: str) -> Template:
-    return Template(Path(__file__).with_name(name).read_text(encoding="utf-8"))
+def fill(template: str, **parts: object) -> str:
+    """The template with its placeholders replaced. All parts are HTML."""
+    return Template(Path(__file__).with_name(template).read_text(encoding="utf-8")).substitute(parts)
+
+
+def text(value: object) -> str:
+    """Any value as HTML."""
+    return escape(visible(clean(str(value))))
+
+
+def visible(string: str) -> str:
+    """The string with U+FFFD for each character that neither UTF-8 nor XML can hold."""
+    return "".join(
+        "\ufffd" if unicodedata.category(sign) in ("Cc", "Cs") or sign in "\ufffe\uffff" else sign for sign in string
+    )

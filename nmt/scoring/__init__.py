@@ -1,1 +1,1 @@
-"""`nmt score`: translations against references, in the field's own numbers."""
+"""`nmt score`: translations against references, by sacreBLEU's metrics."""

@@ -1,10 +1,12 @@
-"""What `nmt score` does: files against references, or a model on its own test set."""
+"""`nmt score`: scores files against references, or a model on its held-out test set."""
 
-import math
+import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from itertools import chain, repeat
 from pathlib import Path
 
 from nmt.errors import UsageError
@@ -12,279 +14,147 @@ from nmt.formatting import blank_lines, check_format, counted
 from nmt.lines import bare_name, decode_lines, read_lines, standard_input
 from nmt.looks import doubts
 from nmt.reporting import Reporter
-from nmt.scoring import display, paper
-from nmt.scoring.metrics import (
-    FEWEST,
-    METRICS,
-    Evaluation,
-    Text,
-    check_seed,
-    corpus_scores,
-    create,
-    sentence_scores,
-    too_short_for_bleu,
-)
+from nmt.saved_model import SavedModel
+from nmt.scoring import display, metrics, paper
+from nmt.scoring.metrics import METRICS, MIN_CONFIDENCE_LINES, Evaluation, Text, make_metric
 
 PAPER = "paper"
-LONG = 50_000  # words of a line times words of its reference, all lines together: from here on TER takes seconds
+SLOW_TER_WORD_PAIRS = 50_000  # about where TER begins to take seconds
 
 
 @dataclass(frozen=True)
 class ScoreOptions:
-    """What is asked for, already checked."""
+    """The options of `nmt score`. Raises UsageError for impossible values and combinations."""
 
-    metrics: tuple[str, ...]  # of METRICS, or PAPER alone
-    lowercase: bool
-    confidence: bool
-    form: str  # text or json
-    sentences: bool
-    examples: int  # so many of the worst and of the best sentences
+    metric: str = "bleu"
+    lowercase: bool = False
+    confidence: bool = False
+    form: str = "text"
+    sentences: bool = False
+    examples: int = 0  # how many of the worst and of the best sentences to show
 
+    def __post_init__(self) -> None:
+        check_format(self.form)
+        is_paper, seed = self.metric == PAPER, os.environ.get("SACREBLEU_SEED", "12345")
+        for is_fault, message in (
+            (
+                not {*self.metrics} <= {*METRICS, PAPER},
+                f"--metric {self.metric}: must be bleu, chrf, ter, all or paper",
+            ),
+            (self.examples < 0, f"--examples {self.examples}: must be at least 0"),
+            (self.examples and self.form == "json", "--examples: is text for people; leave out --format json"),
+            (self.examples and self.sentences, "--examples: is text for people; leave out --sentences"),
+            (self.confidence and self.sentences, "--confidence: is for all lines together; leave out --sentences"),
+            (is_paper and self.sentences, "--metric paper: scores no single sentences; use --metric bleu"),
+            (is_paper and self.examples, "--metric paper: scores no single sentences; use --metric bleu"),
+            (is_paper and not find_spec("sacremoses"), "--metric paper: run `pip install -e '.[moses]'` first"),
+            # sacreBLEU takes 0 for no seed, yet its signature says seed:0.
+            (self.confidence and not re.fullmatch("[1-9][0-9]{0,18}", seed), f"SACREBLEU_SEED={seed}: must be above 0"),
+        ):
+            if is_fault:
+                raise UsageError(message)
 
-def score_options(
-    metric: str, lowercase: bool, confidence: bool, form: str, sentences: bool, examples: int
-) -> ScoreOptions:
-    """The options of the command line. Raises UsageError for a value that is none, and for what does not go together."""
-    chosen = METRICS if metric == "all" else (metric,)
-    if not {*chosen} <= {*METRICS, PAPER}:
-        raise UsageError(f"--metric {metric}: must be bleu, chrf, ter, all or paper")
-    check_format(form)
-    if examples < 0:
-        raise UsageError(f"--examples {examples}: must be at least 0")
-    if metric == PAPER:
-        if sentences or examples:
-            raise UsageError(
-                f"{'--sentences' if sentences else '--examples'}: the paper's metric is not for single sentences "
-                "(unsmoothed, it is 0 without four right words in a row); use --metric bleu"
-            )
-        paper.check_installed()
-    if sentences and confidence:
-        raise UsageError(
-            "--sentences: the interval of --confidence is of all lines together, not of one; leave one out"
-        )
-    if confidence:
-        check_seed()
-    if examples and (sentences or form == "json"):
-        raise UsageError(
-            "--examples: are text to be read; leave out --sentences and --format json, or use --sentences alone"
-        )
-    return ScoreOptions(chosen, lowercase, confidence, form, sentences, examples)
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Some of METRICS, or PAPER alone."""
+        return METRICS if self.metric == "all" else (self.metric,)
 
 
 def score_files(
     hypotheses: Sequence[str], references: Sequence[Path], options: ScoreOptions, reporter: Reporter
 ) -> list[str]:
-    """Lines of output: the hypothesis files (`-` is stdin), each a system, against the reference files."""
+    """Scores the hypothesis files (`-` is stdin), one per system, against the references. Returns the lines to print."""
     if not references:
         raise UsageError("name what to score against with -r REFERENCE")
-    if hypotheses.count("-") > 1:
-        raise UsageError("standard input can be scored once only")
     for name in hypotheses:
         if hypotheses.count(name) > 1:
             raise UsageError(f"{name}: named twice; each system is scored once")
-    language = _language(references) if options.metrics == (PAPER,) else ""
+    language = _language_of(references) if options.metric == PAPER else ""
+    systems = [read_hypotheses(name) for name in hypotheses]
     named = [(str(path), list(read_lines(path))) for path in references]
-    systems = [_read(name) for name in hypotheses]
     against = "against " + ", ".join(path.name for path in references)
     title = f"{systems[0][0]} {against}" if len(systems) == 1 else against
     evaluation = Evaluation(systems, named)
-    for doubt in doubts(dict([*systems, *named]), "scores of it compare with none of raw text"):
+    for doubt in doubts(dict([*systems, *named]), "its scores do not compare with those of raw text"):
         reporter.warn(doubt)
-    return _output(evaluation, title, language, options, reporter)
+    return _score(evaluation, title, language, options, reporter)
 
 
 def score_model(
-    model: Path, references: Sequence[Path], options: ScoreOptions, device: str, reporter: Reporter
+    path: Path, references: Sequence[Path], options: ScoreOptions, device: str, reporter: Reporter
 ) -> list[str]:
-    """Lines of output: the model's translations of its held-out test set, scored."""
-    from nmt.model_directory import ModelDirectory
+    """Translates the model's held-out test set and scores that. Returns the lines to print."""
     from nmt.translation.loading import load_translator
 
     if references:
-        raise UsageError(
-            "-r REFERENCE needs a HYPOTHESIS file to score; without one the model's own test set is scored"
-        )
-    directory = ModelDirectory.containing(model)
-    test = directory.read_heldout("test")
+        raise UsageError("-r REFERENCE: needs a HYPOTHESIS file to score; leave it out to score the model's test set")
+    model = SavedModel.open(path)
+    test = model.heldout("test")
     if test is None:
-        raise UsageError(
-            f"{model}: the model's corpus had no test set; score files with `nmt score HYPOTHESIS -r REFERENCE`"
-        )
+        raise UsageError(f"{path}: the corpus had no test set; score files with `nmt score HYPOTHESIS -r REFERENCE`")
     source, reference = test
-    told = directory.describe()
-    title = f"{told.data.name} test, {'-'.join(told.languages)}"
+    source_language, target_language = model.description.languages
     translator = load_translator(model, device)
-    reporter.say(f"translating {counted(len(source), 'test line')}, {' to '.join(told.languages)}")
-    evaluation = Evaluation([(str(model), translator.translate(source))], [("the test set", reference)], source)
-    return _output(evaluation, title, told.target, options, reporter)
+    reporter.say(f"translating {counted(len(source), 'test line')}, {source_language} to {target_language}")
+    evaluation = Evaluation([(str(path), translator.translate(source))], [("the test set", reference)], source)
+    title = f"{model.description.data.name} test, {source_language}-{target_language}"
+    return _score(evaluation, title, target_language, options, reporter)
 
 
-def force_decode(
-    model: Path,
-    hypotheses: Sequence[str],
-    source: Path,
-    references: Sequence[Path],
-    options: ScoreOptions,
-    device: str,
-    reporter: Reporter,
-) -> Iterator[str]:
-    """Lines of output: what the model says of a file of translations of the source file, a line for each pair.
-
-    As text: line number, log-probability, tokens and translation, with tabs between; as JSON what `nmt translate --format json
-    --details` prints.
-    """
-    from nmt.model_directory import ModelDirectory
-    from nmt.translation import likelihood
-    from nmt.translation.loading import load_torch_engine
-    from nmt.translation.output import as_json
-
-    compared = {
-        "-r": bool(references),
-        "--metric": options.metrics != ("bleu",),
-        "--lowercase": options.lowercase,
-        "--confidence": options.confidence,
-        "--sentences": options.sentences,
-        "--examples": options.examples > 0,
-    }
-    for option, given in compared.items():
-        if given:
-            raise UsageError(
-                f"{option}: is for a comparison with references, and --force-decode makes none; leave one out"
-            )
-    if len(hypotheses) != 1:
-        raise UsageError(f"--force-decode: takes one HYPOTHESIS, a file or - for stdin, and not {len(hypotheses)}")
-    sources = list(read_lines(source))
-    hypothesis, lines = _read(hypotheses[0])
-    Evaluation([(hypothesis, lines)], [(str(source), sources)])  # raises where they do not line up
-    pairs = list(zip(sources, lines, strict=True))
-    engine = load_torch_engine(model, device, "auto")
-    directory = ModelDirectory.containing(model)
-    vocabulary, copies = directory.read_vocabulary(), directory.describe().data.copies_letterless
-    log_probability, tokens = 0.0, 0
-    for number, translation in enumerate(likelihood.force_decode(engine, vocabulary, pairs, copies), 1):
-        log_probability += translation.log_probability
-        tokens += translation.tokens
-        if options.form == "json":
-            yield as_json(number, sources[number - 1], [translation])
-        else:
-            yield f"{number}\t{translation.log_probability:.4f}\t{translation.tokens}\t{translation.text}"
-    if tokens:
-        mean = log_probability / tokens
-        reporter.say(
-            f"{counted(len(sources), 'line')}, {counted(tokens, 'token')}: "
-            f"log-probability {log_probability:,.2f}, {mean:.4f} a token, "
-            f"perplexity {math.exp(-mean):.2f}"
-        )
-
-
-def _read(hypothesis: str) -> Text:
-    if hypothesis == "-":
+def read_hypotheses(name: str) -> Text:
+    """The lines of a file, or of stdin if the name is `-`."""
+    if name == "-":
         return "standard input", list(decode_lines(standard_input(), "standard input"))
-    return hypothesis, list(read_lines(Path(hypothesis)))
+    return name, list(read_lines(Path(name)))
 
 
-def _language(references: Sequence[Path]) -> str:
-    """The code that the reference files' names end in, before any .gz: what Moses' rules of abbreviations depend on."""
-    codes = {bare_name(path).rpartition(".")[2] for path in references}
-    [code, *others] = codes
+def _language_of(references: Sequence[Path]) -> str:
+    """The language code at the end of the file names, before any .gz; it selects Moses' list of abbreviations."""
+    code, *others = {bare_name(path).rpartition(".")[2] for path in references}
     if others or not re.fullmatch("[a-z]{2}", code):
-        raise UsageError(
-            f"{references[0]}: --metric paper has to know the language; give the reference a name that ends in it, like ref.de"
-        )
+        raise UsageError(f"{references[0]}: for --metric paper, end the name with the language, as in ref.de")
     return code
 
 
-def _output(evaluation: Evaluation, title: str, language: str, options: ScoreOptions, reporter: Reporter) -> list[str]:
-    _warn_of_blank_lines(evaluation, reporter)
-    with _watched(evaluation, options, reporter) as watched:
-        return _scored(watched, title, language, options, reporter)
-
-
-def _warn_of_blank_lines(evaluation: Evaluation, reporter: Reporter) -> None:
-    def warn(name: str, places: Sequence[int], so: str) -> None:
-        if places:
-            reporter.warn(f"{name}: {blank_lines([place + 1 for place in places], evaluation.lines)}; {so}")
-
-    names, nothing = ", ".join(name for name, _ in evaluation.references), evaluation.without_reference
-    warn(names, nothing, "there is nothing to compare with there, and every word is a wrong one")
-    for name, places in evaluation.with_fewer_references.items():
-        warn(name, places, "it is no reference of these, and they are scored against the others alone")
-
-
-class _Watched(list[str]):
-    """Lines that tell how many of them have been handed out."""
-
-    tell: Callable[[int], None]
-
-    def __iter__(self) -> Iterator[str]:
-        for number, line in enumerate(super().__iter__()):
-            self.tell(number)
-            yield line
-
-
-def _pairs_of_words(evaluation: Evaluation) -> int:
-    """What the time for TER grows with; lines that are equal cost it nothing."""
-    tokenizer = create("ter", evaluation.references).tokenizer
-    return sum(
-        len(tokenizer(line).split()) * len(tokenizer(expected).split())
-        for _, lines in evaluation.systems
-        for _, references in evaluation.references
-        for line, expected in zip(lines, references, strict=True)
-        if line != expected
-    )
-
-
-@contextmanager
-def _watched(evaluation: Evaluation, options: ScoreOptions, reporter: Reporter) -> Iterator[Evaluation]:
-    """The same to score. Where TER takes long that is said before, and on a terminal a bar shows how far it has come."""
-    if "ter" not in options.metrics or _pairs_of_words(evaluation) < LONG:
-        yield evaluation
-        return
-    reporter.say(f"TER of {counted(evaluation.lines, 'line')}: tries every shift of words, which takes long for these")
-    task = reporter.bar.add_task("scoring", total=evaluation.lines, status="")
-    systems = []
-    for name, lines in evaluation.systems:
-        watched = _Watched(lines)
-        watched.tell = lambda number: reporter.bar.update(task, completed=number)
-        systems.append((name, watched))
-    with reporter:
-        yield replace(evaluation, systems=systems)
-
-
-def _scored(evaluation: Evaluation, title: str, language: str, options: ScoreOptions, reporter: Reporter) -> list[str]:
+def _score(evaluation: Evaluation, title: str, language: str, options: ScoreOptions, reporter: Reporter) -> list[str]:
+    _warn(evaluation, options, reporter)
+    by_name = partial(make_metric, references=evaluation.references, lowercase=options.lowercase)
     if options.sentences:
-        metrics = [
-            create(metric, evaluation.references, options.lowercase, of_sentences=True) for metric in options.metrics
-        ]
-        return display.sentences(
-            evaluation,
-            [
-                [sentence_scores(lines, evaluation.references, metric) for metric in metrics]
-                for _, lines in evaluation.systems
-            ],
-        )
-    if options.metrics == (PAPER,):
+        by_metric = [metrics.sentence_scores(evaluation, by_name(name, for_sentences=True)) for name in options.metrics]
+        return display.sentences(evaluation, by_metric)
+    if options.metric == PAPER:
         columns = [paper.paper_scores(evaluation, language, options.lowercase, options.confidence)]
     else:
-        metrics = [create(metric, evaluation.references, options.lowercase) for metric in options.metrics]
-        columns = [corpus_scores(evaluation, metric, options.confidence) for metric in metrics]
-    if {"bleu", PAPER} & {*options.metrics} and too_short_for_bleu(evaluation.references):
-        reporter.warn(
-            "no line of the reference has four words in a row, which BLEU counts: it is 0 even where all is right; use "
-            "--metric chrf"
-        )
-    if options.confidence and evaluation.lines < FEWEST:
-        p = " and no p" * (len(evaluation.systems) > 1)
-        reporter.warn(
-            f"--confidence: no interval{p} of {counted(evaluation.lines, 'line')}; that takes {FEWEST}, for resamples of "
-            "fewer are too alike to tell what other text would score"
-        )
+        columns = [metrics.corpus_scores(evaluation, by_name(name), options.confidence) for name in options.metrics]
     if options.form == "json":
         return [display.as_json(evaluation, columns, options.confidence)]
     lines = display.as_text(evaluation, title, columns)
     if options.examples:
-        metric = create(options.metrics[0], evaluation.references, options.lowercase, of_sentences=True)
-        for name, hypotheses in evaluation.systems:
-            scores = sentence_scores(hypotheses, evaluation.references, metric)
-            lines += display.examples(evaluation, name, hypotheses, scores, options.examples)
+        scores = metrics.sentence_scores(evaluation, by_name(options.metrics[0], for_sentences=True))
+        for system, own in zip(evaluation.systems, scores, strict=True):
+            lines += display.examples(evaluation, system, own, options.examples)
     return lines
+
+
+def _warn(evaluation: Evaluation, options: ScoreOptions, reporter: Reporter) -> None:
+    """Says what makes the scores misleading, impossible or slow."""
+    names = [name for name, _ in evaluation.references]
+    blank = [(", ".join(names), evaluation.without_reference, "there, every word of a translation counts as wrong")]
+    blank += zip(names, evaluation.missing, repeat("these lines are scored against the other references alone"))
+    for name, indices, consequence in blank:
+        if numbers := [index + 1 for index in sorted(indices)]:
+            reporter.warn(f"{name}: {blank_lines(numbers, evaluation.lines)}; {consequence}")
+    if "ter" in options.metrics and _ter_word_pairs(evaluation) >= SLOW_TER_WORD_PAIRS:
+        reporter.say("TER tries every shift of words, which takes long for these lines")
+    by_words = {"bleu", PAPER} & {*options.metrics} and not options.sentences
+    if by_words and metrics.too_short_for_bleu(evaluation.references):
+        reporter.warn("no reference line has the four words that BLEU needs, so it is 0; use --metric chrf")
+    if options.confidence and evaluation.lines < MIN_CONFIDENCE_LINES:
+        reporter.warn(f"--confidence: no interval and no p-value for fewer than {MIN_CONFIDENCE_LINES} lines")
+
+
+def _ter_word_pairs(evaluation: Evaluation) -> int:
+    """Words of a line times words of its reference, over all lines that differ: the time for TER grows with it."""
+    tokenizer = make_metric("ter", evaluation.references).tokenizer
+    pairs = [zip(a, b, strict=True) for _, a in evaluation.systems for _, b in evaluation.references]
+    return sum(len(tokenizer(a).split()) * len(tokenizer(b).split()) for a, b in chain(*pairs) if a != b)

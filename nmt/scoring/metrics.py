@@ -1,8 +1,8 @@
-"""Scores to trust: sacreBLEU on detokenised text against raw references, always with its signature."""
+"""sacreBLEU's metrics on detokenised text against raw references; every score carries its signature."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -12,164 +12,155 @@ from nmt.lines import is_blank
 from nmt.writing import tokenizer_for
 
 METRICS = ("bleu", "chrf", "ter")
-FEWEST = 30  # lines for an interval: resamples of few lines are too alike, and of 10 its 95% hold in fewer than 90 of 100 texts
-LOWER_IS_BETTER = "TER"  # it counts edits; the others count what is right
+# Resamples of few lines are too alike: with 10 lines, the 95% interval holds in fewer than 90 of 100 texts.
+MIN_CONFIDENCE_LINES = 30
 
-Text = tuple[str, Sequence[str]]  # what to call it, and its lines
+Text = tuple[str, Sequence[str]]  # a name and its lines
+
+
+def check_aligned(text: Text, other: Text) -> None:
+    """Raises UsageError unless both have the same number of lines, and at least one.
+
+    sacreBLEU's Python interface scores the shorter part of unequal texts, even with 100.
+    """
+    (name, lines), (other_name, other_lines) = text, other
+    if len(lines) != len(other_lines):
+        found = counted(len(lines), "line")
+        raise UsageError(f"{name} has {found} but {other_name} has {len(other_lines):,}: they must line up")
+    if not lines:
+        raise UsageError(f"{name}: holds no lines to score")
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What is scored: the translations of one or more systems, and what they should be, line by line.
+    """Translations by one or more systems, and references for them, line by line. Raises UsageError unless all line up."""
 
-    Raises UsageError where line counts differ or there is nothing to score: sacreBLEU's own interface would score the shorter
-    part, even with 100.
-    """
-
-    systems: Sequence[Text]  # the first is the baseline that others are compared with
+    systems: Sequence[Text]  # the first is the baseline of the significance test
     references: Sequence[Text]
-    source: Sequence[str] | None = None  # where it is known
+    source: Sequence[str] | None = None  # None if unknown
 
     def __post_init__(self) -> None:
-        for name, lines in self.systems:
-            for reference, expected in self.references:
-                if len(lines) != len(expected):
-                    raise UsageError(
-                        f"{name} has {counted(len(lines), 'line')} but {reference} has {len(expected):,}: they must line up"
-                    )
-            if not lines:
-                raise UsageError(f"{name}: holds no lines to score")
+        for system in self.systems:
+            for reference in self.references:
+                check_aligned(system, reference)
 
     @property
     def lines(self) -> int:
         return len(self.systems[0][1])
 
-    @property
-    def without_reference(self) -> list[int]:
-        """The places of lines of which every reference is blank."""
-        return _blank(self.references)[1]
+    @cached_property
+    def blank(self) -> list[set[int]]:
+        """For each reference, the indices of its blank lines."""
+        return [{index for index, line in enumerate(lines) if is_blank(line)} for _, lines in self.references]
 
     @property
-    def with_fewer_references(self) -> dict[str, list[int]]:
-        """By reference, the places of lines that are blank in it, and not in another one."""
-        blank, everywhere = _blank(self.references)
-        return {
-            name: places
-            for (name, _), found in zip(self.references, blank, strict=True)
-            if (places := sorted({*found} - {*everywhere}))
-        }
+    def without_reference(self) -> set[int]:
+        """Indices of the lines that are blank in every reference."""
+        return set.intersection(*self.blank)
+
+    @property
+    def missing(self) -> list[set[int]]:
+        """For each reference, the indices of the lines that are blank in it but not in every reference."""
+        return [blank - self.without_reference for blank in self.blank]
+
+    @property
+    def reference_streams(self) -> list[list[str | None]]:
+        """The lines of each reference, with None, sacreBLEU's "no reference here", for those it misses.
+
+        Scored as an empty reference, such a line would reward short output. A line that is blank in every reference stays:
+        its right translation is blank.
+        """
+        pairs = zip(self.references, self.missing, strict=True)
+        return [[None if i in missing else line for i, line in enumerate(lines)] for (_, lines), missing in pairs]
 
 
 @dataclass(frozen=True)
 class Confidence:
-    """What 1,000 bootstrap resamples of the sentences tell of a score (Koehn 2004)."""
+    """Statistics of 1,000 bootstrap resamples of the sentences (Koehn 2004)."""
 
-    mean: float  # of their scores
+    mean: float  # of the resampled scores
     interval: float  # half the width of the range that holds 95% of them
-    p_value: float | None  # of the difference from the first system, two-sided; None for that itself
+    p_value: float | None  # two-sided, of the difference from the first system; None for that system
+
+    def __str__(self) -> str:
+        return f"{self.mean:.2f} ± {self.interval:.2f}"
 
 
 @dataclass(frozen=True)
 class Score:
-    """A score, and everything needed to compute it again."""
+    """A score and everything needed to reproduce it."""
 
     metric: str
-    value: float  # from 0 to 100; TER may exceed that
+    value: float  # from 0 to 100; TER may exceed 100
     signature: str
     lines: int
     confidence: Confidence | None = None
 
+    @property
+    def lower_is_better(self) -> bool:
+        return self.metric == "TER"
+
     def __str__(self) -> str:
-        sure = self.confidence
-        interval = f"; 95% interval {sure.mean:.2f} ± {sure.interval:.2f}" if sure else ""
+        interval = f"; 95% interval {self.confidence}" if self.confidence else ""
         return f"{self.metric} {self.value:.2f} ({counted(self.lines, 'line')}{interval}) {self.signature}"
 
 
-def create(metric: str, references: Sequence[Text], lowercase: bool = False, of_sentences: bool = False) -> Any:
-    """sacreBLEU's metric of that name in METRICS, with its default settings but for references that write no spaces: these
-    are taken apart by the tokeniser that is made for them, which the signature tells.
+def make_metric(metric: str, references: Sequence[Text], lowercase: bool = False, for_sentences: bool = False) -> Any:
+    """sacreBLEU's metric of this name in METRICS, with default settings.
 
-    BLEU of sentences counts no longer n-grams than there are (effective order), or it would be near 0 for short ones.
+    References in a script without spaces get the tokeniser for that script, which the signature names. `for_sentences` gives
+    BLEU effective order: it counts no longer n-grams than a sentence has, or short sentences would score near 0.
     """
     from sacrebleu.metrics import BLEU, CHRF, TER
 
     tokenizer = tokenizer_for(chain.from_iterable(lines for _, lines in references))
     if metric == "bleu":
-        return BLEU(lowercase=lowercase, tokenize=tokenizer, effective_order=of_sentences)
+        return BLEU(lowercase=lowercase, tokenize=tokenizer, effective_order=for_sentences)
     if metric == "chrf":
         return CHRF(lowercase=lowercase)
     unspaced = tokenizer != "13a"
-    return TER(normalized=unspaced, asian_support=unspaced)  # it ignores case by default
+    return TER(normalized=unspaced, asian_support=unspaced)  # ignores case by default
 
 
 def corpus_scores(evaluation: Evaluation, metric: Any, confidence: bool = False) -> list[Score]:
-    """The score of each system by a sacreBLEU metric, in order; with `confidence` of FEWEST lines and more."""
-    references = _usable(evaluation.references)
-    if confidence and evaluation.lines >= FEWEST:
-        return _resampled(evaluation, references, metric)
-    results = [metric.corpus_score(lines, references) for _, lines in evaluation.systems]
-    return [Score(result.name, result.score, str(metric.get_signature()), evaluation.lines) for result in results]
-
-
-def too_short_for_bleu(references: Sequence[Text]) -> bool:
-    """Whether no line has four words in a row, so that BLEU is 0 even of the references themselves."""
-    bleu = create("bleu", references)
-    return all(len(bleu.tokenizer(line).split()) < bleu.max_ngram_order for _, lines in references for line in lines)
-
-
-def _blank(references: Sequence[Text]) -> tuple[list[list[int]], list[int]]:
-    """The places of blank lines, by reference, and those of lines that are blank in all of them."""
-    blank = [[place for place, line in enumerate(lines) if is_blank(line)] for _, lines in references]
-    return blank, sorted(set(blank[0]).intersection(*blank[1:]))
-
-
-def _usable(references: Sequence[Text]) -> list[list[str | None]]:
-    """The lines of each reference, None where one is blank though another is not: to sacreBLEU, no reference of that line.
-
-    To be as short as that one, or empty, would else be right. Where all are blank, nothing is the right translation.
-    """
-    blank, everywhere = _blank(references)
-    usable: list[list[str | None]] = [list(lines) for _, lines in references]
-    for lines, places in zip(usable, blank, strict=True):
-        for place in {*places} - {*everywhere}:
-            lines[place] = None
-    return usable
-
-
-def check_seed() -> None:
-    """Raises UsageError for a seed in the environment that sacreBLEU would not resample with."""
-    # sacreBLEU takes 0 for no seed, but not in its signature, and fails without a word of explanation for others.
-    seed = os.environ.get("SACREBLEU_SEED", "12345")
-    if not (seed.isascii() and seed.isdigit() and seed.strip("0") and len(seed) < 20):
-        raise UsageError(f"SACREBLEU_SEED={seed}: must be a whole number above 0; unset it for sacreBLEU's own, 12345")
-
-
-def _resampled(evaluation: Evaluation, references: list[list[str | None]], metric: Any) -> list[Score]:
+    """The score of each system, in order; with `confidence`, resampled if there are at least MIN_CONFIDENCE_LINES."""
+    if not confidence or evaluation.lines < MIN_CONFIDENCE_LINES:
+        results = [metric.corpus_score(lines, evaluation.reference_streams) for _, lines in evaluation.systems]
+        return [Score(result.name, result.score, str(metric.get_signature()), evaluation.lines) for result in results]
     from sacrebleu.significance import PairedTest
 
-    signatures, results = PairedTest(evaluation.systems, {"": metric}, references, test_type="bs")()
+    signatures, results = PairedTest(evaluation.systems, {"": metric}, evaluation.reference_streams, test_type="bs")()
     [(name, signature)] = signatures.items()
     baseline = results[name][0].score
     scores = []
     for result in results[name]:
-        # sacreBLEU counts differences beyond the observed one, of which equal systems have none: it would give them 0.001.
+        # sacreBLEU counts resamples that differ by more than the observed difference, and so gives equal systems 0.001.
         p_value = 1.0 if result.p_value is not None and result.score == baseline else result.p_value
-        sure = Confidence(float(result.mean), float(result.ci), p_value)
-        scores.append(Score(name, result.score, str(signature), evaluation.lines, sure))
+        resampled = Confidence(float(result.mean), float(result.ci), p_value)
+        scores.append(Score(name, result.score, str(signature), evaluation.lines, resampled))
     return scores
 
 
-def sentence_scores(hypotheses: Sequence[str], references: Sequence[Text], metric: Any) -> list[Score]:
-    """The score of each line by itself, of lines that line up; `metric` is one `of_sentences`."""
-    scores = []
-    for hypothesis, *expected in zip(hypotheses, *_usable(references), strict=True):
-        result = metric.sentence_score(hypothesis, expected)
-        scores.append(Score(result.name, result.score, str(metric.get_signature()), lines=1))
+def sentence_scores(evaluation: Evaluation, metric: Any) -> list[list[Score]]:
+    """For each system, the scores of its lines, one by one; `metric` is made `for_sentences`."""
+    scores: list[list[Score]] = []
+    for _, lines in evaluation.systems:
+        scores.append([])
+        for hypothesis, *references in zip(lines, *evaluation.reference_streams, strict=True):
+            result = metric.sentence_score(hypothesis, references)
+            # The signature belongs to this sentence: it counts the sentence's references.
+            scores[-1].append(Score(result.name, result.score, str(metric.get_signature()), lines=1))
     return scores
+
+
+def too_short_for_bleu(references: Sequence[Text]) -> bool:
+    """Whether no reference line has four words, so that BLEU is 0 even for the references themselves."""
+    bleu = make_metric("bleu", references)
+    return all(len(bleu.tokenizer(line).split()) < bleu.max_ngram_order for _, lines in references for line in lines)
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
-    """Corpus BLEU of detokenised lines against one or more reference sets, each with a line for every hypothesis."""
+    """Corpus BLEU of detokenised lines against one or more references. Raises UsageError unless all line up."""
     named = [(f"reference {number}", lines) for number, lines in enumerate(references, 1)]
-    [score] = corpus_scores(Evaluation([("the hypothesis", hypotheses)], named), create("bleu", named))
+    [score] = corpus_scores(Evaluation([("the hypothesis", hypotheses)], named), make_metric("bleu", named))
     return score

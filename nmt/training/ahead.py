@@ -1,4 +1,4 @@
-"""Work done ahead on a thread, so that a device need not wait for its next batch."""
+"""Work done ahead on another thread, so that a device does not wait for its next batch."""
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
@@ -6,18 +6,18 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 Item = TypeVar("Item")
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 
-def ahead(items: Iterable[Item], make: Callable[[Item], Made], depth: int = 2) -> Generator[tuple[Item, Made]]:
-    """Each item with what `make` makes of it, in order, up to `depth` items made before they are asked for."""
+def ahead(items: Iterable[Item], function: Callable[[Item], Result], depth: int = 2) -> Generator[tuple[Item, Result]]:
+    """Yield each item with its result, in order. Up to `depth` further results are computed in advance."""
     iterator = iter(items)
 
-    def take() -> tuple[Item, Made] | None:
-        return next(((item, make(item)) for item in iterator), None)
+    def take() -> tuple[Item, Result] | None:
+        return next(((item, function(item)) for item in iterator), None)
 
-    with ThreadPoolExecutor(1) as thread:  # one, so that items are taken and made in their order
-        waiting: deque[Future[tuple[Item, Made] | None]] = deque()
+    with ThreadPoolExecutor(1) as thread:  # a single one keeps the order
+        waiting: deque[Future[tuple[Item, Result] | None]] = deque()
         while True:
             while len(waiting) <= depth:
                 waiting.append(thread.submit(take))

@@ -1,4 +1,4 @@
-"""Label-smoothed cross-entropy (paper, section 5.4), summed so that the caller can divide once by an update's tokens."""
+"""Label-smoothed cross-entropy (paper, section 5.4), summed so that the caller divides once by an update's tokens."""
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -7,19 +7,19 @@ from nmt.ids import PAD
 
 
 def loss(states: Tensor, matrix: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-    """The sum over real target tokens of -sum_v q(v) log p(v), in nats.
+    """-sum_v q(v) log p(v) in nats, summed over all target tokens except padding.
 
-    q puts 1 - smoothing on the target and spreads the smoothing evenly over all V (the form of PyTorch and of Szegedy et
-    al. 2016; a perfect model's loss is then above 0). Padded targets count nothing. With smoothing 0 it is the plain
-    negative log-likelihood, the one that perplexity is made of.
+    q puts 1 - smoothing on the target and spreads the rest evenly over all V tokens, as PyTorch and Szegedy et al. 2016 do;
+    the loss of a perfect model is then above 0. Without smoothing it is the negative log-likelihood that perplexity is
+    computed from.
 
-    states [B, T, D], matrix [V, D] (the shared embedding: there is no output bias), targets [B, T] -> a scalar.
+    states [B, T, D], output matrix [V, D], targets [B, T] -> a scalar.
     """
     return losses(states, matrix, targets, smoothing)[0]
 
 
 def losses(states: Tensor, matrix: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-    """`loss` with this smoothing and with none, from one pass over the logits [B, T, V].
+    """`loss` with smoothing and without, from one pass over the logits [B, T, V].
 
     The mean over v of -log p(v) is the target's own -log p(v) plus its logit minus the mean logit. Those two logits are
     products with a row of the matrix and with its mean row, so smoothing needs no further pass.

@@ -1,29 +1,28 @@
 """The training loop (paper, section 5).
 
     for each epoch, for each update planned for it:
-        for each micro-batch of the update, of whose pairs every rank takes its share:
+        for each micro-batch of the update, whose pairs the ranks share:
             loss = summed loss of the micro-batch / target tokens of the whole update
             add its gradient
-        sum gradients over the ranks
+        sum the gradients over the ranks
         step Adam at the schedule's rate for this update
-        every so many updates: save, then validate
 
-Dividing by the update's tokens, not the micro-batch's, makes any cut into micro-batches and ranks the same update. Dropout is
-drawn from a seed made of (seed, update, rank, micro-batch), so that a resumed run needs no generator's state: its place in the
-plan says it all. On a CPU two micro-batches are computed side by side, see lanes.py. On a GPU nothing in an update waits for
-the device, whose work is prepared ahead: the loss is read when it is logged.
+Dividing by the update's tokens, not the micro-batch's, makes every cut into micro-batches and ranks the same update. Dropout is
+drawn from a seed made of (seed, update, rank, micro-batch), so a resumed run needs no generator state, only its place in the
+plan. On a CPU two micro-batches are computed side by side, see lanes.py. On a GPU an update never waits for the device, whose
+work is prepared ahead: the loss is read only when it is logged.
 """
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from nmt.config import MICRO_BATCH, TrainingConfig
+from nmt.config import DEFAULT_MICRO_BATCH, TrainingConfig
 from nmt.data.batching import FEWEST_TOKENS, Batch, Plan
 from nmt.devices import autocast
 from nmt.errors import NmtError, is_out_of_memory
@@ -37,33 +36,33 @@ from nmt.training.ranks import Ranks
 from nmt.training.schedule import learning_rate
 
 LOG_EVERY = 20  # updates
-SMALLEST = 32  # tokens of a micro-batch, below which it is no use to halve it
-FEWEST_ON_GPU = 4_096  # target cells from which a GPU is better off with another micro-batch than with more padding
+MIN_MICRO_BATCH = 32  # tokens; halving a smaller one frees nothing
+MIN_CELLS_ON_GPU = 4_096  # target cells; below them a GPU prefers more padding to another micro-batch
 
 
 @dataclass(frozen=True)
 class Interval:
-    """What the log says of the updates since its last line."""
+    """The means over the updates since the last line of the log."""
 
     update: int
     epoch: int
     loss: float  # label-smoothed, nats a target token
     learning_rate: float
-    tokens_per_second: float  # target tokens, on all ranks together
-    tokens_per_update: float  # target tokens, the mean
-    padding: float  # share of the cells that went through the model, on this rank
+    tokens_per_second: float  # target tokens, all ranks together
+    tokens_per_update: float  # target tokens
+    padding: float  # share of all cells computed on this rank
 
 
 @dataclass(frozen=True)
 class Share:
-    """This rank's part of an update, cut into micro-batches for a device that takes `size` cells a side at once."""
+    """This rank's part of an update, cut into micro-batches of at most `size` cells per side."""
 
     size: int
     batches: list[Batch]
 
 
 class Trainer:
-    """A model, its optimiser and its place in the plan."""
+    """A model, its optimiser and its place in the plan of updates."""
 
     def __init__(
         self,
@@ -75,7 +74,7 @@ class Trainer:
         ranks: Ranks | None = None,
         compiled: bool = False,
     ) -> None:
-        """`compiled` has PyTorch compile the layers and the loss, which pays on a GPU."""
+        """`compiled`: whether PyTorch compiles the layers and the loss, which pays off on a GPU."""
         self.model, self.plan, self.config, self.device, self.precision = model, plan, config, device, precision
         self.ranks = ranks or Ranks()
         self.lanes = Lanes(device)
@@ -86,7 +85,7 @@ class Trainer:
             eps=config.adam_epsilon,
             fused=True,
         )
-        for weights in model.parameters():  # at once: what is left of the memory then is for micro-batches
+        for weights in model.parameters():  # allocated now, so that all remaining memory is for micro-batches
             self.optimizer.state[weights] = {
                 "step": torch.zeros((), device=device),
                 "exp_avg": torch.zeros_like(weights),
@@ -94,34 +93,24 @@ class Trainer:
             }
         self.loss = loss
         if compiled:
-            # Two sizes that are equal in the first batch are not in the next.
+            # Two sizes that are equal in the first batch differ in the next.
             torch.fx.experimental._config.use_duck_shape = False
             self.loss = torch.compile(loss, dynamic=True)
             for layer in [*model.encoder, *model.decoder]:
-                layer.compile(dynamic=True)  # in place, and once for all layers of a kind: their code is the same
-        self.begin(Progress(micro_batch_tokens=config.micro_batch_tokens or MICRO_BATCH))
+                layer.compile(dynamic=True)  # in place; layers of a kind share the compiled code
+        self.begin(Progress(micro_batch_tokens=config.micro_batch_tokens or DEFAULT_MICRO_BATCH))
 
     def begin(self, progress: Progress) -> None:
-        """Take up the run from here."""
+        """Continue the run from here."""
         self.progress = progress
         self.summed_loss = torch.tensor(progress.loss, dtype=torch.float64, device=self.device)
 
-    def run(
-        self,
-        save: Callable[[], bool],
-        validate: Callable[[], None],
-        log: Callable[[Interval], None],
-        stop: Callable[[], bool],
-    ) -> None:
-        """Train to the last update, or until patience ends, or until `stop` says so on any rank; what was done is saved.
+    def updates(self) -> Iterator[None]:
+        """Train, yielding after every update, until the last one or until patience ends. Raises NmtError as `update` does.
 
-        `save` writes a checkpoint and says whether it is there; where it is due, `validate` follows and adds to the
-        progress's validations, so that whatever happens in validation the checkpoint is safe. `log` gets a line every
-        LOG_EVERY updates. Every rank calls each of them. Raises NmtError where the loss is no longer a number.
+        The time between yields, in which the caller saves or validates, does not count as training time.
         """
-        progress, config = self.progress, self.config
-        if self.validation_due():  # the run was interrupted between saving and validating
-            validate()
+        progress = self.progress
         if self.finished():
             return
         began = time.perf_counter()
@@ -131,29 +120,20 @@ class Trainer:
             if epoch != progress.epoch:
                 progress.epoch, progress.position = epoch, 0
             self.update(pairs, share)
-            logged = progress.update % LOG_EVERY == 0 or progress.update == config.steps
-            if logged:
+            if self.log_due():
                 self._read_loss()
             progress.seconds += time.perf_counter() - began
-            if logged:
-                log(self._interval())
-            stopping = self.ranks.any(stop())
-            due = self.validation_due()
-            if due or stopping:
-                self._refuse_nonsense()
-                if save() and due and not stopping:  # a validation may take long, and is made up for on going on
-                    validate()
-                    stopping = self.ranks.any(stop())
-            if stopping or self.finished():
+            yield
+            if self.finished():
                 return
-            began = time.perf_counter()  # saving and validating are no part of the speed
+            began = time.perf_counter()
 
     def update(self, pairs: np.ndarray, share: Share | None = None) -> None:
-        """One update on these pairs of the plan, of which this rank's share may have been cut before.
+        """One update on these pairs of the plan; `share` is this rank's part, if it was cut ahead.
 
-        Where a device runs out of memory, every rank halves its micro-batches and the update begins anew: nothing is lost.
-        Raises NmtError where the loss is no number, where even the smallest micro-batch does not fit, or where memory runs
-        out in Adam's step, which may then be half taken.
+        If any device runs out of memory, all ranks halve their micro-batches and the update starts over: nothing is lost.
+        Raises NmtError where the loss is not finite, where even the smallest micro-batch does not fit, or where memory runs
+        out during Adam's step, which may then be half done.
         """
         progress = self.progress
         progress.update += 1
@@ -177,23 +157,23 @@ class Trainer:
             if not is_out_of_memory(error):
                 raise
             raise NmtError(
-                f"out of memory at the end of update {progress.update:,}; the same command goes on from the last checkpoint, "
-                f"and needs less with --micro-batch-tokens {progress.micro_batch_tokens // 2}"
+                f"out of memory at the end of update {progress.update:,}; the same command resumes from the last checkpoint, "
+                f"and needs less memory with --micro-batch-tokens {progress.micro_batch_tokens // 2}"
             ) from None
         progress.updates += 1
         progress.target_tokens += tokens
         progress.tokens += sum(batch.tokens for batch in share.batches)
         progress.cells += sum(batch.cells for batch in share.batches)
-        if self.device.type == "cpu":  # where reading it costs nothing; on a GPU the log's next line will see
+        if self.device.type == "cpu":  # where reading it is free; on a GPU it waits for the next line of the log
             self._read_loss()
 
     def cut(self, pairs: np.ndarray) -> Share:
-        """This rank's share of an update: of every micro-batch each so-manieth pair, so that all have the same to do.
+        """This rank's share of an update: every n-th pair of each micro-batch, so that all n ranks have the same to do.
 
-        The largest micro-batch comes first: whether memory suffices is known at once, and lanes end together.
+        The largest micro-batch comes first: it shows at once whether the memory suffices, and the lanes end together.
         """
         size, ranks, on_gpu = self.progress.micro_batch_tokens, self.ranks, self.device.type == "cuda"
-        fewest = FEWEST_ON_GPU * ranks.count if on_gpu else FEWEST_TOKENS
+        fewest = MIN_CELLS_ON_GPU * ranks.count if on_gpu else FEWEST_TOKENS
         cuts = self.plan.micro_batches(pairs, size * ranks.count, fewest)
         mine = [cut[ranks.rank :: ranks.count] for cut in cuts if len(cut) > ranks.rank]
         batches = sorted(map(self.plan.batch, mine), key=lambda batch: batch.cells, reverse=True)
@@ -202,7 +182,7 @@ class Trainer:
     def _gradient(self, share: Share, tokens: int) -> Tensor | None:
         """Set the gradient of this rank's share and return its part of the loss, or None where memory ran out.
 
-        However many lanes work side by side, dropout and the order in which gradients are summed are the same.
+        Dropout and the order in which gradients are summed do not depend on the number of lanes.
         """
         self.model.train()
         self.optimizer.zero_grad(set_to_none=True)
@@ -217,12 +197,12 @@ class Trainer:
                 if summed:
                     torch._foreach_add_(summed, gradients)
                 summed = summed or gradients
-                del gradients  # so that no more than two sets are held at once
+                del gradients  # holds at most two sets at once
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
             return None
-        for weights, gradient in zip(self.model.parameters(), summed, strict=False):  # none of an empty share
+        for weights, gradient in zip(self.model.parameters(), summed, strict=False):  # an empty share has none
             weights.grad = gradient
         return total
 
@@ -231,30 +211,30 @@ class Trainer:
         return int(np.random.SeedSequence(seeds).generate_state(1, np.uint64)[0])
 
     def backward(self, batch: Batch, tokens: int, number: int = 0) -> tuple[Tensor, list[Tensor]]:
-        """One micro-batch, this rank's number so-and-so, of an update with so many target tokens.
+        """Forward and backward pass of this rank's n-th micro-batch, in an update of `tokens` target tokens.
 
-        Returns its share of the update's loss, and its gradient by each parameter.
+        Returns its share of the update's loss, and the gradient of each parameter.
         """
         batch = batch.to(self.device)
         with drawn_from(self._seed(number)), autocast(self.device, self.precision):
             states = self.model.decode(batch.target_in, self.model.encode(batch.source))
-            matrix, smoothing = self.model.embedding.weight, self.config.label_smoothing
+            matrix, smoothing = self.model.output, self.config.label_smoothing
             share = self.loss(states, matrix, batch.target_out, smoothing) / tokens
         return share.detach(), list(torch.autograd.grad(share, list(self.model.parameters())))
 
     def _sum_over_ranks(self, total: Tensor) -> None:
-        """The whole update's gradient and loss on every rank."""
+        """Replace gradients and loss by those of the whole update."""
         if self.ranks.count > 1:
             for weights in self.model.parameters():
-                if weights.grad is None:  # of a rank whose share was empty
+                if weights.grad is None:  # this rank's share was empty
                     weights.grad = torch.zeros_like(weights)
             self.ranks.sum([total, *(weights.grad for weights in self.model.parameters() if weights.grad is not None)])
 
     def _halve(self) -> None:
         progress = self.progress
-        if progress.micro_batch_tokens < 2 * SMALLEST:
+        if progress.micro_batch_tokens < 2 * MIN_MICRO_BATCH:
             error = NmtError(
-                f"out of memory with micro-batches of {progress.micro_batch_tokens} tokens; a smaller model needs less"
+                f"out of memory with micro-batches of {progress.micro_batch_tokens} tokens; train a smaller model"
             )
             error.everywhere = True
             raise error
@@ -264,29 +244,33 @@ class Trainer:
         progress.micro_batch_tokens //= 2
 
     def learning_rate(self) -> float:
-        """Of the update last begun."""
+        """The rate of the current update."""
         return learning_rate(self.progress.update, self.model.config.d_model, self.config.warmup, self.config.factor)
 
     def finished(self) -> bool:
-        """Whether nothing is left to do: the last update is done, or patience has ended."""
+        """Whether the last update is done, or patience has ended."""
         return self.progress.update >= self.config.steps or self.progress.stale(self.config.patience)
 
+    def log_due(self) -> bool:
+        """Whether the log gets a line after this update."""
+        return self.progress.update % LOG_EVERY == 0 or self.progress.update == self.config.steps
+
     def validation_due(self) -> bool:
-        """Whether this update's checkpoint is to be validated, and is not yet."""
+        """Whether this update's checkpoint is to be validated, and has not been."""
         update = self.progress.update
         on_the_grid = update > 0 and (update % self.config.validate_every == 0 or update == self.config.steps)
         return on_the_grid and update not in (number for number, _ in self.progress.validations[-1:])
 
     def _read_loss(self) -> None:
-        """Bring the summed loss over from the device. Raises NmtError if it is no number."""
+        """Copy the summed loss from the device. Raises NmtError if it is not finite."""
         self.progress.loss = float(self.summed_loss)
         if not math.isfinite(self.progress.loss):
-            self._refuse_nonsense()
+            self.check_finite()
 
-    def _refuse_nonsense(self) -> None:
-        """Raises NmtError where loss, weights or moments are no longer numbers, before such ones replace good ones.
+    def check_finite(self) -> None:
+        """Raise NmtError where loss, weights or moments are not finite, before a checkpoint of them replaces a good one.
 
-        Moments can be infinite alone: the square of a large gradient is, and its weight then never changes again.
+        Moments alone can be infinite: the square of a large gradient overflows, and its weight then never changes again.
         """
         self.progress.loss = float(self.summed_loss)
         moments = (tensor for state in self.optimizer.state.values() for tensor in state.values())
@@ -295,13 +279,14 @@ class Trainer:
         )
         if not finite:
             error = NmtError(
-                f"loss, weights or moments are no longer numbers after update {self.progress.update}: lower the learning rate "
+                f"loss, weights or moments are no longer finite after update {self.progress.update}: lower the learning rate "
                 "(factor) or lengthen the warm-up (warmup) under [training] in a --config file, and use --restart"
             )
-            error.everywhere = True  # the sum over the ranks is no number on any of them
+            error.everywhere = True  # every rank has the same sum of gradients
             raise error
 
-    def _interval(self) -> Interval:
+    def interval(self) -> Interval:
+        """The means since the last call, for a line of the log."""
         progress = self.progress
         interval = Interval(
             progress.update,

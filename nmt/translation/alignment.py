@@ -1,4 +1,4 @@
-"""Which word of the source each word of a translation comes from, read off the attention."""
+"""Word alignment from attention: which source word each target word is translated from."""
 
 from collections.abc import Sequence
 
@@ -8,10 +8,10 @@ from nmt.data.vocabulary import Vocabulary
 
 
 def aligning_layer(layers: int) -> int:
-    """The decoder layer, counted from 0, in which the heads' mean finds a word's translation best.
+    """The decoder layer, counted from 0, whose attention, averaged over its heads, aligns words best.
 
     Of six layers it is the last but one (Garg et al. 2019, "Jointly Learning to Align and Translate with Transformer Models").
-    Of two and of three it is the last, by far, as tests/benchmarks/alignment.py measured; four and five have not been.
+    Of two or three it is the last, by far, as tests/benchmarks/alignment.py measured; four and five are not measured.
     """
     return layers - 2 if layers > 3 else layers - 1
 
@@ -19,26 +19,26 @@ def aligning_layer(layers: int) -> int:
 def align(
     attention: np.ndarray, source: Sequence[int], target: Sequence[int], vocabulary: Vocabulary
 ) -> list[tuple[int, int]]:
-    """(source word, target word) for each target word: the source word that its pieces looked at most.
+    """Pairs (source word, target word): for each target word the source word that its pieces attend to most.
 
-    Words are what stands between spaces, counted from 0. `attention` [T + 1, S + 1] is that of force(); what went to the
-    source's EOS belongs to no word.
+    Words are separated by spaces and counted from 0. `attention` [T + 1, S + 1] is that of `Forced`; the part that goes to
+    the source's EOS counts for no word.
     """
-    rows, columns = words(source, vocabulary), words(target, vocabulary)
-    if not rows or not columns:
+    source_words, target_words = words(source, vocabulary), words(target, vocabulary)
+    if not source_words or not target_words:
         return []
     weights = attention[: len(target), : len(source)]
-    by_source = np.stack([weights[:, of_word].sum(1) for of_word in rows], 1)
-    return [(int(by_source[of_word].sum(0).argmax()), number) for number, of_word in enumerate(columns)]
+    by_source_word = np.stack([weights[:, places].sum(1) for places in source_words], 1)
+    return [(int(by_source_word[places].sum(0).argmax()), number) for number, places in enumerate(target_words)]
 
 
 def words(ids: Sequence[int], vocabulary: Vocabulary) -> list[list[int]]:
-    """The places of each word's pieces; spaces alone are no word."""
+    """The positions of each word's pieces. Spaces alone are no word."""
     found: list[list[int]] = []
-    between = True
+    after_space = True
     for place, piece in enumerate(vocabulary.pieces(ids)):
-        if between or piece.startswith("\u2581"):
+        if after_space or piece.startswith("\u2581"):
             found.append([])
         found[-1].append(place)
-        between = piece.endswith("\u2581")
+        after_space = piece.endswith("\u2581")
     return [places for places in found if vocabulary.decode([ids[place] for place in places]).strip(" ")]

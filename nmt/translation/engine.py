@@ -1,5 +1,6 @@
-"""The PyTorch engine: the Transformer as beam search wants it, the encoder run once and the decoder once a token."""
+"""The PyTorch engine: runs the encoder once a sentence and the decoder once a token of beam search."""
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,34 +12,35 @@ from torch.nn import functional as F
 
 from nmt.devices import autocast
 from nmt.errors import NmtError, is_out_of_memory
-from nmt.ids import EOS
+from nmt.ids import BOS, EOS
 from nmt.lanes import Lanes
 from nmt.model.attention import Cache
 from nmt.model.transformer import Transformer, padded
-from nmt.translation.forced import force
+from nmt.translation.alignment import aligning_layer
 from nmt.translation.hypothesis import BATCH_TOKENS, Forced, Hypothesis, SearchOptions, Sources
 from nmt.translation.packed import PackedLinear, can_pack, pack
 from nmt.translation.search import beam_search
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Output = Callable[[Tensor], Tensor]  # the output projection: states [N, D] -> logits [N, V]
+Projection = Callable[[Tensor], Tensor]  # states [N, D] -> logits [N, V]
+Pairs = Sequence[tuple[Sequence[int], Sequence[int]]]  # ids of sources and targets, without BOS and EOS
 
 
 class TransformerSteps:
-    """`Steps` of search.py for the model: memory and cache of one batch."""
+    """`Steps` of search.py for the Transformer: the memory and cache of one batch."""
 
-    def __init__(self, model: Transformer, output: Output, source: Tensor) -> None:
-        """Runs the encoder over the source ids [B, S]."""
-        self.model, self.output = model, output
+    def __init__(self, model: Transformer, projection: Projection, source: Tensor) -> None:
+        """Encode the source ids [B, S]."""
+        self.model, self.projection = model, projection
         self.memory = model.encode(source)
         self.cache = Cache(model.config.layers)
 
     def step(self, tokens: Tensor) -> Tensor:
-        """[N] ids -> [N, V] logits, in fp32 whatever the precision: in bf16 near ones would tie."""
+        """Ids [N] -> logits [N, V], always in fp32: close logits would tie in bf16."""
         states = self.model.decode(tokens.unsqueeze(1), self.memory, self.cache).squeeze(1)
         with torch.autocast(states.device.type, enabled=False):
-            return self.output(states.float())
+            return self.projection(states.float())
 
     def reorder(self, beams: Tensor) -> None:
         self.cache.reorder(beams)
@@ -49,91 +51,96 @@ class TransformerSteps:
 
 
 class TorchEngine:
-    """`Engine` of hypothesis.py for the model, on the device where its weights are; on a CPU, two batches side by side."""
+    """`Engine` of hypothesis.py for a Transformer, on the device of its weights. On a CPU it searches two batches at once."""
 
-    def __init__(self, model: Transformer, precision: str = "fp32") -> None:
-        self.model, self.precision = model, precision
-        self.device = model.embedding.weight.device
+    def __init__(self, model: Transformer, precision: str = "fp32", packed: bool = True) -> None:
+        """Use the weights as they are now, in evaluation mode; the model itself is not changed.
+
+        With `packed`, matrices are laid out for the device where that makes search faster.
+        """
+        tensors = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+        self.model = copy.deepcopy(model, tensors).eval()  # modules of its own over the same tensors
+        self.precision, self.device = precision, model.output.device
         self.batch_tokens = BATCH_TOKENS[self.device.type]
         self.lanes = Lanes(self.device)
-        self.output: Output = partial(F.linear, weight=model.embedding.weight)
-
-    def pack(self) -> None:
-        """Lay the model's matrices out for this device where that is faster. It can then be neither trained nor saved."""
-        dtype = torch.bfloat16 if self.precision == "bf16" else torch.float32
-        if can_pack(self.device, dtype):
-            self.output = PackedLinear(self.model.embedding.weight)
+        self.projection: Projection = partial(F.linear, weight=model.output)
+        dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+        if packed and can_pack(self.device, dtype):
             pack(self.model, dtype)
+            self.projection = PackedLinear(model.output)
 
     def search_all(self, batches: Iterable[Sources], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
-        """A batch that is alone has all threads to itself. The model is left in the mode it was in."""
+        """The n-best hypotheses of each source of each batch. A batch that is alone uses all threads."""
         batches = list(batches)
-        # Details are read off the model's modules, which the lanes share.
+        # For details the model's modules record their attention, which batches side by side would mix.
         side_by_side = self.lanes.map if len(batches) > 1 and not options.details else map
-        training = self.model.training
-        if training:
-            self.model.eval()
-        try:
-            yield from side_by_side(lambda sources: self._search(sources, options), batches)
-        finally:
-            if training:
-                self.model.train()
+        search = partial(self._search_batch, options=options)
+        return side_by_side(lambda sources: self._in_halves(search, sources), batches)
 
     def search(self, sources: Sources, options: SearchOptions) -> list[list[Hypothesis]]:
         """The n-best hypotheses of each source, searched in one batch."""
         [found] = self.search_all([sources], options)
         return found
 
-    def force(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[Forced]:
-        """What the model says of each source's target, both given as ids without BOS and EOS, in one batch."""
-        return self._in_halves(
-            self._force_at_once,
-            pairs,
-            lambda pair: f"one sentence of {len(pair[0]):,} and {len(pair[1]):,} pieces; shorter ones need less",
-        )
+    def force(self, pairs: Pairs) -> list[Forced]:
+        """The log-probabilities and attention of each source's target, computed in one batch."""
+        return self._in_halves(self._force_batch, pairs)
 
-    def _search(self, sources: Sources, options: SearchOptions) -> list[list[Hypothesis]]:
-        return self._in_halves(
-            lambda part: self._search_at_once(part, options),
-            sources,
-            lambda ids: f"one sentence of {len(ids):,} pieces; a smaller --beam needs less",
-        )
-
-    def _in_halves(
-        self,
-        compute: Callable[[Sequence[Item]], list[Result]],
-        batch: Sequence[Item],
-        alone: Callable[[Item], str],
-    ) -> list[Result]:
-        """All at once, or in two halves where the memory does not suffice. Raises NmtError where it does not for one alone."""
+    def _in_halves(self, compute: Callable[[Sequence[Item]], list[Result]], batch: Sequence[Item]) -> list[Result]:
+        """Compute the batch at once, or in halves where memory runs out. Raises NmtError if a single item does not fit."""
         try:
             return compute(batch)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
             if len(batch) == 1:
-                raise NmtError(f"out of memory with {alone(batch[0])}") from None
-        # Here, and not above: until it is handled, the error holds what was computed so far.
+                raise NmtError("out of memory with one sentence; shorter ones or a smaller --beam need less") from None
+        # Only here, because the error keeps the partial results alive while it is handled.
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         half = len(batch) // 2
-        return self._in_halves(compute, batch[:half], alone) + self._in_halves(compute, batch[half:], alone)
+        return self._in_halves(compute, batch[:half]) + self._in_halves(compute, batch[half:])
 
     @torch.inference_mode()
-    def _search_at_once(self, sources: Sources, options: SearchOptions) -> list[list[Hypothesis]]:
+    def _search_batch(self, sources: Sources, options: SearchOptions) -> list[list[Hypothesis]]:
         source = padded([[*ids, EOS] for ids in sources], self.device)
         limits = [len(ids) + options.extra for ids in sources]
         with autocast(self.device, self.precision):
-            found = beam_search(TransformerSteps(self.model, self.output, source), limits, options, self.device)
+            found = beam_search(TransformerSteps(self.model, self.projection, source), limits, options, self.device)
             return self._with_details(sources, found) if options.details else found
 
     @torch.inference_mode()
-    def _force_at_once(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[Forced]:
+    def _force_batch(self, pairs: Pairs) -> list[Forced]:
         with autocast(self.device, self.precision):
             return force(self.model, *zip(*pairs, strict=True))
 
     def _with_details(self, sources: Sources, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
-        flat = [hypothesis.ids for hypotheses in found for hypothesis in hypotheses]
-        repeated = [source for source, hypotheses in zip(sources, found, strict=True) for _ in hypotheses]
-        forced = iter(self._force_at_once(list(zip(repeated, flat, strict=True))))
-        return [[replace(each, forced=next(forced)) for each in hypotheses] for hypotheses in found]
+        pairs = [(source, each.ids) for source, best in zip(sources, found, strict=True) for each in best]
+        forced = iter(self._force_batch(pairs))
+        return [[replace(each, forced=next(forced)) for each in best] for best in found]
+
+
+@torch.no_grad()
+def force(model: Transformer, sources: Sources, targets: Sources) -> list[Forced]:
+    """Score one batch of targets, given like the sources as ids without BOS and EOS, under the current autocast.
+
+    The attention to the source is that of `aligning_layer`, averaged over its heads. Row t belongs to the step that predicts
+    piece t.
+    """
+    device = model.output.device
+    with model.decoder[aligning_layer(model.config.layers)].cross_attention.recording() as recorded:
+        memory = model.encode(padded([[*source, EOS] for source in sources], device))
+        states = model.decode(padded([[BOS, *target] for target in targets], device), memory)
+    outputs = padded([[*target, EOS] for target in targets], device)
+    with torch.autocast(device.type, enabled=False):
+        rows = [  # sentence by sentence, because the logits of a whole batch would need too much memory
+            F.linear(state, model.output).log_softmax(-1).gather(1, output.unsqueeze(1)).squeeze(1)
+            for state, output in zip(states.float(), outputs, strict=True)
+        ]
+    log_p = torch.stack(rows).tolist()
+    [weights] = recorded
+    attention = weights.float().mean(1).cpu().numpy()
+    return [
+        Forced(row[: len(target) + 1], maps[: len(target) + 1, : len(source) + 1].copy())
+        for row, maps, source, target in zip(log_p, attention, sources, targets, strict=True)
+    ]

@@ -1,224 +1,176 @@
-"""`nmt translate`'s input and output: files in large windows and by parts, pipes and terminals as their lines arrive."""
+"""The input and output of `nmt translate`: files in large windows, pipes and terminals as their lines arrive."""
 
-import stat
+import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO
 
+from nmt import __version__
 from nmt.destination import Destination
-from nmt.errors import NmtError, UsageError
+from nmt.errors import UsageError
 from nmt.formatting import counted, duration, line_numbers
-from nmt.lines import read_lines, standard_input, standard_output
+from nmt.lines import standard_input, standard_output
 from nmt.looks import form_of, unlike
+from nmt.model_directory import WEIGHTS
+from nmt.process import this_process
 from nmt.reporting import Reporter
-from nmt.translation.arriving import arriving, own
+from nmt.saved_model import SavedModel
+from nmt.translation import loading
 from nmt.translation.hypothesis import SearchOptions
 from nmt.translation.joining import FLAGS
 from nmt.translation.output import Format
-from nmt.translation.parts import Flagged, Part, Parts, process
-from nmt.translation.translator import WINDOW_CHARACTERS, WINDOW_LINES, Progress, Translator, untold, windows
+from nmt.translation.parts import Flag, Parts, Window
+from nmt.translation.translator import Progress, Translator
+from nmt.translation.windows import CheckedFile, NumberedLines, arriving, numbered, reopened
 
-Work = Callable[[list[str], int, Progress], Part]  # lines and the number of the first -> what is written of them
+
+@dataclass(frozen=True)
+class Job:
+    """How to translate: everything that decides the output, except the text."""
+
+    model: Path
+    options: SearchOptions
+    split: bool  # whether to translate the sentences of a line one by one
+    write: Format
+    device: str
+    precision: str
+    batch_tokens: int | None
+    engine: str
+
+    def __post_init__(self) -> None:
+        if self.batch_tokens is not None and self.batch_tokens < 1:
+            raise UsageError(f"--batch-tokens {self.batch_tokens}: must be at least 1")
+
+    def key(self) -> str:
+        """Equal for jobs that translate any text alike: the same options, weights and version of nmt."""
+        weights = [path for path in (self.model / WEIGHTS, self.model / "ctranslate2" / "model.bin") if path.exists()]
+        values = [value for name, value in vars(self).items() if name != "write"]
+        return repr((__version__, [path.stat().st_mtime_ns for path in weights], self.write.__name__, values))
 
 
-def translate(
-    load: Callable[[], Translator],
-    file: str,
-    output: Path | None,
-    options: SearchOptions,
-    split: bool,
-    write: Format,
-    job: Sequence[object],
-    reporter: Reporter,
-) -> None:
-    """Translate a file or stdin to a file or stdout, a line for a line, each as `write` has it.
+def translate(file: str, output: Path | None, job: Job, reporter: Reporter) -> None:
+    """Translate a file, or stdin if it is "-", to a file or to stdout: the n-th line is the translation of the n-th line.
 
-    A file is translated into a file by parts, see parts.py; `job` is all that the translation follows from but the text.
-    Raises UsageError, NmtError.
+    A file is checked whole before anything is written. From file to file the translation can be resumed, and shared by several
+    processes (parts.py). Raises UsageError and NmtError.
     """
-    _, processes = process()
-    path, streamed = _input(file, output)
-    destination = None if output is None else Destination(output)
-    in_parts = destination if destination and destination.has_room and not streamed else None
-    if processes > 1 and not in_parts:
-        raise UsageError(
-            "torchrun: the processes share a file and write a file; name FILE and --output, in a folder that can be written"
-        )
-    # Every line is read before the first is written: no half translations.
-    sizes = [] if streamed else [len(window) for window in windows(read_lines(path))]
-    parts = None
-    if in_parts:
-        parts = Parts(in_parts, path, (WINDOW_LINES, WINDOW_CHARACTERS, *job))  # other windows are other parts
-    translator, doubt = load(), None
-
-    def work(group: list[str], first: int, progress: Progress) -> Part:
-        nonlocal doubt
-        if not doubt and (doubt := unlike(form_of(group), translator.form)):
-            reporter.warn(f"{'standard input' if file == '-' else file}: {doubt}")
-        return _work(translator, options, split, write, group, first, progress)
-
-    if parts is not None:
-        flagged = _put_parts(parts, path, sizes, work, reporter)
-    elif streamed:
-        if file == "-" and sys.stdin is not None and sys.stdin.isatty():
-            reporter.say("reading from the terminal: a sentence a line, Ctrl-D to end")
-        groups = arriving(own(standard_input()) if file == "-" else path.open("rb"), file)
-        with _opened(destination) as out:
-            flagged = _put(out, _each(groups, work, untold))
+    destination = Destination(output) if output else None
+    if output and output.exists() and os.path.isfile(file) and output.samefile(file):
+        raise UsageError(f"--output {output}: is the input; name another file")
+    is_stream = file == "-" or (os.path.exists(file) and not os.path.isfile(file) and not os.path.isdir(file))
+    text = None if is_stream else CheckedFile(Path(file))
+    parts = Parts(destination, text.digests, job.key()) if text and destination and destination.has_room else None
+    if this_process().count > 1 and not parts:
+        raise UsageError("torchrun: to share the work, name FILE and --output, in a folder that can be written")
+    model = SavedModel.open(job.model)
+    translator = loading.load_translator(model, job.device, job.precision, job.batch_tokens, job.engine)
+    name = "standard input" if file == "-" else file
+    translated = partial(_translated, translator, job, lambda warning: reporter.warn(f"{name}: {warning}"))
+    if text and parts:
+        flags = _translate_in_parts(text, parts, translated, reporter)
     else:
-        with _opened(destination) as out, _speed(reporter, sum(sizes), not out.isatty()) as progress:
-            flagged = _put(out, _each(windows(read_lines(path)), work, progress), sum(sizes), file)
-    if translator.by_other_rules:
-        reporter.say(
-            f"sentences of {translator.source} were told apart by the rules of another language; --no-split keeps lines whole"
-        )
-    for flag, told in FLAGS.items():
-        if flag in flagged:
-            reporter.warn(f"{told}: {line_numbers(flagged[flag])}")
+        windows, lines = (text.windows(), sum(text.sizes)) if text else (_stream(file, name, reporter), 0)
+        opened = destination.open() if destination else nullcontext(standard_output())
+        with opened as out, _progress_bar(reporter, lines, shown=not out.isatty()) as progress:
+            flags = _write(out, translated(numbered(windows), progress))
+    _report(translator, flags, reporter)
 
 
-def _put_parts(parts: Parts, path: Path, sizes: list[int], work: Work, reporter: Reporter) -> Flagged:
-    """Make this process's parts of the file; the first process then puts all together, and returns what is flagged in them."""
-    rank, processes = parts.rank, parts.processes
-    mine = [number for number in range(rank, len(sizes), processes) if number not in parts]
-    if rank and not mine:
-        parts.sign_off()
-        return {}
-    with _kept(parts, len(sizes), reporter):
-        with _speed(reporter, sum(sizes[number] for number in mine), True) as progress:
-            first = 1
-            for number, group in enumerate(windows(read_lines(path))):
-                if number in mine:
-                    parts.put(number, work(group, first, progress))
-                first += len(group)
-            changed = parts.text_changed()
-            if (changed or first - 1 != sum(sizes)) and rank == 0:
-                parts.discard()  # of no use: the file that they are of is no more
-            _refuse_change(str(path), sum(sizes), first - 1)
-            if changed:
-                raise NmtError(f"{path}: changed while it was translated; the same command begins anew")
-        if rank:
-            parts.sign_off()
-            return {}
-        parts.wait(len(sizes))
-        with parts.destination.open() as out:
-            flagged = _put(out, map(parts.get, range(len(sizes))), sum(sizes), str(path))
-        parts.discard()
-        return flagged
+def _report(translator: Translator, flags: list[Flag], reporter: Reporter) -> None:
+    if translator.used_foreign_rules:
+        found = f"sentences of {translator.source} were split by another language's rules"
+        reporter.say(f"{found}; --no-split keeps lines whole")
+    for flag, description in FLAGS.items():
+        if numbers := [number for found, number in flags if found == flag]:
+            reporter.warn(f"{description}: {line_numbers(numbers)}")
 
 
-def _input(file: str, output: Path | None) -> tuple[Path, bool]:
-    """The file, and whether it must be read as it comes: stdin, a pipe, a device. Raises UsageError for what is no input."""
-    path = Path(file)
-    try:
-        streamed = file == "-" or not stat.S_ISREG(path.stat().st_mode)
-    except OSError as error:  # not there, or a sentence where a name belongs
-        raise UsageError(f"{file}: {error.strerror}") from None
-    if file != "-" and path.is_dir():
-        raise UsageError(f"{file}: a folder; name a file")
-    if not streamed and output and output.exists() and output.samefile(path):
-        raise UsageError(f"--output {output}: that is the input; name another file")
-    return path, streamed
+def _stream(file: str, name: str, reporter: Reporter) -> Iterator[list[str]]:
+    """Groups of lines of stdin, or of a pipe."""
+    if file != "-":
+        return arriving(open(file, "rb"), name)
+    if sys.stdin is not None and sys.stdin.isatty():
+        reporter.say("reading from the terminal: one sentence per line, Ctrl-D to end")
+    return arriving(reopened(standard_input()), name)
 
 
-def _work(
+def _translated(
     translator: Translator,
-    options: SearchOptions,
-    split: bool,
-    write: Format,
-    group: list[str],
-    first: int,
-    progress: Progress,
-) -> Part:
-    """What is written of a group of lines, of which the first has this number, and which lines have which flags."""
-    written: list[str] = []
-    flagged: Flagged = {}
-    for source, found in zip(group, translator.translate_lines(group, options, split, progress), strict=True):
-        number = first + len(written)
-        written.append(write(number, source, found))
-        for flag in found[0].flags:
-            flagged.setdefault(flag, []).append(number)
-    return written, flagged
+    job: Job,
+    warn: Callable[[str], None],
+    groups: Iterable[NumberedLines],
+    progress: Progress | None,
+) -> Iterator[Window]:
+    """Translate groups of lines. Warns once if their Unicode form is not that of the model's training text."""
+    warning = None
+    for first, lines in groups:
+        if not warning and (warning := unlike(form_of(lines), translator.form)):
+            warn(warning)
+        found = translator.translate_lines(lines, job.options, job.split, progress)
+        rows = list(zip(range(first, first + len(lines)), lines, found, strict=True))
+        flags = [(flag, number) for number, _, translations in rows for flag in translations[0].flags]
+        yield [job.write(*row) for row in rows], flags
 
 
-def _each(groups: Iterable[list[str]], work: Work, progress: Progress) -> Iterator[Part]:
-    first = 1
-    for group in groups:
-        yield work(group, first, progress)
-        first += len(group)
-
-
-def _put(out: IO[bytes], parts: Iterable[Part], count: int | None = None, file: str = "") -> Flagged:
-    """Write the parts, and return which lines have which flags. Raises NmtError if they are not `count` lines of the file."""
-    flagged: Flagged = {}
-    number = 0
-    for lines, more in parts:
-        out.writelines(line.encode("utf-8") + b"\n" for line in lines)
-        out.flush()
-        number += len(lines)
-        for flag, numbers in more.items():
-            flagged.setdefault(flag, []).extend(numbers)
-    if count is not None:
-        _refuse_change(file, count, number)
-    return flagged
-
-
-def _refuse_change(file: str, count: int, number: int) -> None:
-    """Raises NmtError where a file's lines were not as many when they were translated as they had been before."""
-    if number != count:
-        raise NmtError(f"{file}: {count:,} lines were read but {number:,} translated; the file changed meanwhile")
-
-
-@contextmanager
-def _kept(parts: Parts, count: int, reporter: Reporter) -> Iterator[None]:
-    """The folder of the parts, which stays where the end comes before they are put together."""
-    parts.open()
-    if done := sum(number in parts for number in range(count)):
-        reporter.say(f"going on: {done:,} of {counted(count, 'part')} were done before")
+def _translate_in_parts(
+    text: CheckedFile, parts: Parts, translated: Callable[..., Iterator[Window]], reporter: Reporter
+) -> list[Flag]:
+    """Translate this process's share. The first process then writes the output, and returns the flags of all lines."""
+    share = counted(parts.done + len(parts.pending), "part")
+    if parts.done:
+        reporter.say(f"resuming: {parts.done:,} of {share} already translated")
+    pending = parts.pending
+    groups = (group for number, group in enumerate(numbered(text.windows())) if number in pending)
     try:
-        yield
-    except BaseException as error:
-        left = parts.leave()
-        if left or not isinstance(error, Exception):  # the second where it was stopped
-            again = "goes on from there" if left else "begins anew"
-            reporter.say(f"{left:,} of {counted(count, 'part')} are done; the same command {again}")
+        with _progress_bar(reporter, sum(text.sizes[number] for number in pending)) as progress:
+            for window in translated(groups, progress):
+                parts.append(window)
+        parts.finish()
+    except BaseException:  # also Ctrl-C and SIGTERM
+        if parts.done:
+            reporter.say(f"{parts.done:,} of {share} translated; the same command resumes from there")
         raise
+    if not this_process().first:
+        return []
+    parts.wait()
+    with parts.destination.open() as out:
+        flags = _write(out, parts.windows())
+    parts.delete()
+    return flags
+
+
+def _write(out: IO[bytes], windows: Iterable[Window]) -> list[Flag]:
+    """Write each window as it comes; returns the flags of all."""
+    flags: list[Flag] = []
+    for lines, more in windows:
+        out.writelines(line.encode() + b"\n" for line in lines)
+        out.flush()
+        flags += more
+    return flags
 
 
 @contextmanager
-def _speed(reporter: Reporter, lines: int, shown: bool) -> Iterator[Progress]:
-    """Show sentences a second and time left in a progress bar, and what they were in a line at the end.
-
-    Only on a terminal; not `shown` where that is where the translation goes as well.
-    """
+def _progress_bar(reporter: Reporter, lines: int, shown: bool = True) -> Iterator[Progress | None]:
+    """A progress bar with the speed and the time left, followed by a summary; nothing where stderr is no terminal."""
     if not (shown and lines and reporter.on_terminal):
-        yield untold
+        yield None
         return
-    began, sentences, done = time.perf_counter(), 0, 0.0
+    started, done = time.perf_counter(), 0.0
     task = reporter.bar.add_task("translating", total=lines, status="")
 
-    def rate() -> str:
-        return f"{sentences / (time.perf_counter() - began):,.0f} sentences/s"
-
-    def progress(more_sentences: int, more_lines: float) -> None:
-        nonlocal sentences, done
-        sentences, done = sentences + more_sentences, done + more_lines
-        left = (time.perf_counter() - began) * (lines / done - 1)
-        reporter.bar.update(task, completed=done, status=f"{rate()}, {duration(left)} left")
+    def progress(more_lines: float) -> None:
+        nonlocal done
+        done += more_lines
+        seconds = time.perf_counter() - started
+        left = duration(seconds * (lines / done - 1))
+        reporter.bar.update(task, completed=done, status=f"{done / seconds:,.0f} lines/s, {left} left")
 
     with reporter:
         yield progress
-    reporter.say(f"{counted(lines, 'line')} in {duration(time.perf_counter() - began)}, {rate()}")
-
-
-@contextmanager
-def _opened(destination: Destination | None) -> Iterator[IO[bytes]]:
-    """The destination, or stdout."""
-    if destination is None:
-        yield standard_output()
-        return
-    with destination.open() as out:
-        yield out
+    seconds = time.perf_counter() - started
+    reporter.say(f"{counted(lines, 'line')} in {duration(seconds)}, {lines / seconds:,.0f} lines/s")

@@ -1,4 +1,4 @@
-"""What the model says of translations that are given: text in, log-probabilities out (forced decoding)."""
+"""Forced decoding of text: the model's log-probabilities of given translations."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,46 +10,45 @@ from nmt.translation.joining import Segment, Translation, join
 from nmt.translation.splitting import trimmed
 from nmt.translation.translator import batches
 
-GROUP = 1_000  # pairs that are sorted by length together
+SORTED_PAIRS = 1_000  # pairs that are sorted by length together
 Pair = tuple[str, str]  # a source and its translation
 
 
 def force_decode(
     engine: TorchEngine, vocabulary: Vocabulary, pairs: Sequence[Pair], copies: bool = True
 ) -> Iterator[Translation]:
-    """The translation of each pair as `nmt translate --no-split --details` would have told it, with its score.
+    """Each pair as `nmt translate --no-split --details` would report it, with its score.
 
-    A line is taken as one sentence, however many it holds, and as long as it is. The pieces are those into which the
-    vocabulary cuts the text, which need not be the ones that a search put it together from. What was rightly copied, as
-    lines without a letter are where the model `copies` them, has zeros, as it has in `nmt translate`.
+    Each line counts as one sentence of any length. The vocabulary cuts the text into pieces, which may differ from the pieces
+    that a search found. Where the model `copies` lines without letters, a correct copy has score 0, as in `nmt translate`.
     """
-    for start in range(0, len(pairs), GROUP):
-        yield from _force_group(engine, vocabulary, pairs[start : start + GROUP], copies)
+    for start in range(0, len(pairs), SORTED_PAIRS):
+        yield from _force_group(engine, vocabulary, pairs[start : start + SORTED_PAIRS], copies)
 
 
 def _force_group(engine: TorchEngine, vocabulary: Vocabulary, group: Sequence[Pair], copies: bool) -> list[Translation]:
-    cut = [tuple(map(_cut, pair)) for pair in group]
-    ids = [(vocabulary.encode(source), vocabulary.encode(target)) for (_, source, _), (_, target, _) in cut]
-    copied = [source == target and needs_no_translation(source, copies) for (_, source, _), (_, target, _) in cut]
+    parts = [(_trimmed(source)[1], _trimmed(target)) for source, target in group]
+    copied = [source == target and needs_no_translation(source, copies) for source, (_, target, _) in parts]
+    ids = [(vocabulary.encode(source), vocabulary.encode(target)) for source, (_, target, _) in parts]
     forced = _force(engine, [pair for pair, copy in zip(ids, copied, strict=True) if not copy])
     translations = []
-    for (_, (before, text, after)), (source_ids, target_ids), copy in zip(cut, ids, copied, strict=True):
+    for (_, (before, text, after)), (source_ids, target_ids), copy in zip(parts, ids, copied, strict=True):
         core: str | Segment = text if copy else Segment(source_ids, False, [_hypothesis(target_ids, next(forced))])
         translations += join([before, core, after], vocabulary, 1, details=True, keeps_numbers=copies)
     return translations
 
 
-def _cut(text: str) -> tuple[str, str, str]:
+def _trimmed(text: str) -> tuple[str, str, str]:
     text = clean(text)
     return ("", "", "") if is_blank(text) else trimmed(text)
 
 
 def _force(engine: TorchEngine, pairs: list[tuple[list[int], list[int]]]) -> Iterator[Forced]:
-    """In batches of like length, and in the pairs' own order."""
-    sizes = [max(map(len, pair)) + 1 for pair in pairs]
-    order = sorted(range(len(pairs)), key=sizes.__getitem__, reverse=True)
+    """Compute batches of similar length; return the results in the order of the pairs."""
+    lengths = [max(map(len, pair)) + 1 for pair in pairs]
+    order = sorted(range(len(pairs)), key=lengths.__getitem__, reverse=True)
     found: dict[int, Forced] = {}
-    for batch in batches(order, sizes.__getitem__, engine.batch_tokens):
+    for batch in batches(order, lengths.__getitem__, engine.batch_tokens):
         found |= zip(batch, engine.force([pairs[place] for place in batch]), strict=True)
     return (found[place] for place in range(len(pairs)))
 

@@ -1,10 +1,9 @@
-"""From a model directory on disk to a translator that is ready."""
+"""From a saved model to a translator."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nmt.errors import UsageError
-from nmt.model_directory import WEIGHTS, ModelDirectory
+from nmt.saved_model import SavedModel
 from nmt.translation.hypothesis import Engine
 from nmt.translation.translator import Translator
 
@@ -13,47 +12,34 @@ if TYPE_CHECKING:
 
 
 def load_translator(
-    path: Path,
+    model: SavedModel,
     device: str = "auto",
     precision: str = "auto",
     batch_tokens: int | None = None,
     engine: str = "torch",
 ) -> Translator:
-    """The translator of a model directory, or of a checkpoint folder inside one with that checkpoint's weights.
+    """The translator of a saved model, by `torch`, or by `ctranslate2` if `nmt export` has written its files.
 
-    `engine` is torch, or ctranslate2 for what `nmt export` has written; only the one asked for is imported. Raises UsageError
-    where a file is missing or damaged, or the device is not there.
+    Imports the chosen engine only. Raises UsageError where an option is wrong, a file missing or damaged, or the device not
+    available. `batch_tokens` is at least 1, or None for what suits the device.
     """
-    if batch_tokens is not None and batch_tokens < 1:
-        raise UsageError(f"--batch-tokens {batch_tokens}: must be at least 1")
-    directory = ModelDirectory.containing(path)
-    told = directory.describe()  # first, for it tells best what is wrong
-    vocabulary = directory.read_vocabulary()
+    if engine not in ("torch", "ctranslate2"):
+        raise UsageError(f"--engine {engine}: must be torch or ctranslate2")
+    searcher: Engine
     if engine == "torch":
-        searching: Engine = load_torch_engine(path, device, precision)
-    elif engine == "ctranslate2":
+        searcher = load_torch_engine(model, device, precision)
+    else:
         from nmt.translation import ctranslate2_engine
 
-        searching = ctranslate2_engine.load(path, vocabulary, device, precision)
-    else:
-        raise UsageError(f"--engine {engine}: must be torch or ctranslate2")
-    form, copies = told.data.form, told.data.copies_letterless
-    return Translator(searching, vocabulary, *told.languages, batch_tokens, form, copies)
+        searcher = ctranslate2_engine.load(model, device, precision)
+    languages, data = model.description.languages, model.description.data
+    return Translator(searcher, model.vocabulary, *languages, batch_tokens, data.form, data.copies_letterless)
 
 
-def load_torch_engine(path: Path, device: str, precision: str) -> "TorchEngine":
-    """The PyTorch engine of a model directory, or of a checkpoint folder inside one. Raises UsageError as above."""
-    from nmt.devices import find_device, find_translation_precision, take_gpu
+def load_torch_engine(model: SavedModel, device: str, precision: str) -> "TorchEngine":
+    """The PyTorch engine of a saved model. Raises UsageError like `load_translator`."""
+    from nmt.devices import find_device, find_translation_precision
     from nmt.translation.engine import TorchEngine
 
-    where = take_gpu(find_device(device))
-    model = ModelDirectory.containing(path).read_model(path / WEIGHTS).to(where)
-    engine = TorchEngine(model, find_translation_precision(precision, where))
-    engine.pack()
-    return engine
-
-
-def changed(path: Path) -> list[int]:
-    """When the weights of a model directory or checkpoint folder were written: other numbers mean other translations."""
-    files = (path / WEIGHTS, path / "ctranslate2" / "model.bin")
-    return [file.stat().st_mtime_ns for file in files if file.exists()]
+    torch_device = find_device(device)
+    return TorchEngine(model.network().to(torch_device), find_translation_precision(precision, torch_device))

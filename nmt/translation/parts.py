@@ -1,136 +1,118 @@
-"""A file translated in parts: shared out over the processes that torchrun starts, and gone on with after a sudden end.
+"""Finished windows in files beside the output: a killed translation resumes from them, and several processes share the work.
 
-A part is a window of lines, and a small file beside the output when it is done. Of n processes each makes every n-th, and then
-signs off with an empty file; the first one waits for that, and puts the parts together in order.
+Every process that torchrun starts translates every n-th window and appends it to a file of its own: OUT.rank0.part,
+OUT.rank1.part and so on. The first line of a file identifies the job, each further line holds a window, and a last line says
+that the process has finished. The first process waits for the others' last lines, reads the windows in order and deletes the
+files. When the same command is given again, every process keeps the windows in its file up to the first one that is torn or
+whose source differs.
 
-Files are all that the processes know of each other. On several machines the folder of the output has to be a shared one: of a
-process that signs off elsewhere nothing can be seen, and the first one waits for it until torchrun is ended.
+The processes share nothing but these files: on several machines the output must be in a folder that all of them see.
 """
 
+import glob
 import hashlib
 import json
 import os
-import re
-import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from nmt.destination import Destination, writable
+from nmt.destination import Destination, writing_to
 from nmt.errors import NmtError
-from nmt.lines import replace_text, sha256_of
+from nmt.process import this_process
 
-DIGITS = 16  # of the digests in the names
-POLL = 0.1  # seconds between two looks at whether another process has signed off
-RUN = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")  # tell one start of all processes from another
+POLL_INTERVAL = 0.1  # seconds
 
-Flagged = dict[str, list[int]]  # which line numbers have which flags
-Part = tuple[list[str], Flagged]  # what is written of its lines, and of which of them a reader should know something
-
-
-def process() -> tuple[int, int]:
-    """This process's number and how many there are: those that torchrun has started, or this one alone."""
-    if "TORCHELASTIC_RUN_ID" not in os.environ:
-        return 0, 1
-    return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+Flag = tuple[str, int]  # one of FLAGS, and the number of a line that has it
+Window = tuple[list[str], list[Flag]]  # the output of each line, and what the user should know about these lines
 
 
 class Parts:
-    """The parts of one translation."""
+    """The files of one output."""
 
-    def __init__(self, destination: Destination, file: Path, job: Sequence[object]) -> None:
-        """Of the file's text as it is now; `job` is all else that its translation follows from."""
-        self.file, self.digest = file, sha256_of(file)
-        digest = hashlib.sha256((self.digest + repr(job)).encode())
-        run = hashlib.sha256(repr([os.environ.get(name) for name in RUN]).encode())
-        output = self.output = destination.target
-        self.destination = destination
-        self.folder = output.with_name(f"{output.name}.{digest.hexdigest()[:DIGITS]}.parts")
-        self.signature = f"{output.name}.{run.hexdigest()[:DIGITS]}.rank"
-        self.rank, self.processes = process()
-        if self.rank:
-            with suppress(OSError):  # left by a run that was ended: on several machines runs may have one id
-                self._signed(self.rank).unlink()
+    def __init__(self, destination: Destination, digests: list[str], job: str) -> None:
+        """Cuts this process's file behind the last window that can be used.
 
-    def __contains__(self, number: int) -> bool:
-        """Whether the part is there, as it was written."""
-        return self._read(number) is not None
-
-    def open(self) -> None:
-        """Make the folder. Raises UsageError where that cannot be."""
-        with writable(self.output):
-            self.folder.mkdir(exist_ok=True)
-
-    def put(self, number: int, part: Part) -> None:
-        text = json.dumps(part)
-        replace_text(self._path(number), f"{_seal(number, text)}\n{text}")
-
-    def get(self, number: int) -> Part:
-        """A part that was put. Raises NmtError where it is no more what was written."""
-        text = self._read(number)
-        if text is None:
-            raise NmtError(f"{self._path(number)}: damaged, or gone; the same command makes it anew")
-        lines, flagged = json.loads(text)
-        return lines, flagged
-
-    def _read(self, number: int) -> str | None:
-        path = self._path(number)
-        try:
-            seal, _, text = path.read_bytes().decode().partition("\n") if path.is_file() else ("", "", "")
-        except (OSError, UnicodeDecodeError):
-            return None
-        return text if seal == _seal(number, text) else None
-
-    def text_changed(self) -> bool:
-        """Whether the file is another than it was."""
-        return sha256_of(self.file) != self.digest
-
-    def sign_off(self) -> None:
-        """This process has made its parts, and touches nothing from here on. Raises UsageError where it cannot say so."""
-        with writable(self.output):
-            self._signed(self.rank).touch()
-
-    def wait(self, count: int) -> None:
-        """Return once all other processes have signed off, and all `count` parts are there: torchrun ends us if one fails.
-
-        Raises NmtError where a process has signed off without its parts: those that it made are of something else.
+        `digests` identify the source of each window, `job` everything else that decides the output.
         """
-        for rank in range(1, self.processes):
-            while not self._signed(rank).exists():
-                time.sleep(POLL)
-            # Asked for one name, a network's file system may answer what it knew before.
-            there = os.listdir(self.folder)
-            if not {self._path(number).name for number in range(rank, count, self.processes)}.issubset(there):
-                raise NmtError(
-                    f"--output {self.output}: rank {rank} has translated another text, or with other weights; see that all "
-                    "processes find the same ones, and that nothing changes them meanwhile"
-                )
+        self.destination, self.digests, self.process = destination, digests, this_process()
+        self.header = _encoded([hashlib.sha256(job.encode()).hexdigest(), self.process.count])
+        self.end = _encoded(["end", self.process.run])
+        self.done = 0  # windows in this process's file
+        path, usable = self._path(self.process.rank), 0
+        if path.exists():
+            for _, end in self._read(self.process.rank):
+                self.done, usable = self.done + 1, end
+            with writing_to(destination.path):
+                os.truncate(path, usable)
 
-    def discard(self) -> None:
-        """Delete the parts and signatures, and what is left of other translations into the same file."""
-        name = re.compile(re.escape(self.output.name) + rf"\.[0-9a-f]{{{DIGITS}}}\.(parts|rank\d+)")
-        for path in self.folder.parent.iterdir():
-            if name.fullmatch(path.name):
-                if path.suffix == ".parts":
-                    shutil.rmtree(path, ignore_errors=True)
-                else:
-                    path.unlink(missing_ok=True)
+    @property
+    def pending(self) -> range:
+        """The numbers of the windows that this process has yet to translate."""
+        first = self.process.rank + self.done * self.process.count
+        return range(first, len(self.digests), self.process.count)
 
-    def leave(self) -> int:
-        """The end came early: returns how many parts are there to go on from; where none is, nothing is left behind."""
-        if self.rank == 0:  # others would take the folder from under those that still need it
-            with suppress(OSError):  # it holds something, or is not there
-                self.folder.rmdir()
-        return len(list(self.folder.glob("*.json")))
+    def append(self, window: Window) -> None:
+        """Save the translation of the first pending window. Raises NmtError where the disk is full."""
+        self._append(_encoded([self.digests[self.pending[0]], *window]))
+        self.done += 1
 
-    def _path(self, number: int) -> Path:
-        return self.folder / f"{number:06d}.json"
+    def finish(self) -> None:
+        """Tell the first process that this one has translated its share."""
+        self._append(self.end)
 
-    def _signed(self, rank: int) -> Path:
-        return self.output.with_name(f"{self.signature}{rank}")
+    def wait(self) -> None:
+        """Return when all other processes have finished. If one fails, torchrun ends this one."""
+        while not all(map(self._is_finished, range(1, self.process.count))):
+            time.sleep(POLL_INTERVAL)
+
+    def windows(self) -> Iterator[Window]:
+        """All windows in order. Raises NmtError if a process has translated another text, or with another model."""
+        readers = [self._read(rank) for rank in range(self.process.count)]
+        for number in range(len(self.digests)):
+            rank = number % self.process.count
+            window, _ = next(readers[rank], (None, 0))
+            if window is None:
+                raise NmtError(f"{self._path(rank)}: damaged, or of another text or model; give the command again")
+            yield window
+
+    def delete(self) -> None:
+        """Delete the files, and those that a translation by more processes may have left."""
+        target = self.destination.target
+        for path in target.parent.glob(f"{glob.escape(target.name)}.rank*.part"):
+            path.unlink()
+
+    def _path(self, rank: int) -> Path:
+        target = self.destination.target
+        return target.with_name(f"{target.name}.rank{rank}.part")
+
+    def _read(self, rank: int) -> Iterator[tuple[Window, int]]:
+        """The usable windows in a process's file, each with the position where its line ends."""
+        with self._path(rank).open("rb") as file:
+            if file.readline() != self.header:
+                return
+            for expected in self.digests[rank :: self.process.count]:
+                line = file.readline()
+                try:
+                    digest, lines, flags = json.loads(line)
+                except ValueError:  # torn, or the last line
+                    return
+                if digest != expected or not line.endswith(b"\n"):
+                    return
+                yield (lines, flags), file.tell()
+
+    def _append(self, line: bytes) -> None:
+        with writing_to(self.destination.path), self._path(self.process.rank).open("ab") as file:
+            file.write(line if file.tell() else self.header + line)
+
+    def _is_finished(self, rank: int) -> bool:
+        with suppress(OSError), self._path(rank).open("rb") as file:
+            file.seek(-len(self.end), os.SEEK_END)
+            return file.read() == self.end
+        return False
 
 
-def _seal(number: int, text: str) -> str:
-    """What only this text as this part begins with: a file that a failing disk or a hand has changed is made anew."""
-    return hashlib.sha256(f"{number} {text}".encode()).hexdigest()
+def _encoded(value: Any) -> bytes:
+    return json.dumps(value).encode() + b"\n"

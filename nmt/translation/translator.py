@@ -1,8 +1,4 @@
-"""Text in, text out: one translation a line, in the order of the lines, whatever the batches were.
-
-Lines are translated in windows that bound the memory. Within a window all sentences are sorted by length, so that batches
-hold little padding, and put back afterwards.
-"""
+"""Text in, text out: the n-th translation is that of the n-th line, however the lines are batched."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,29 +7,22 @@ from numbers import Integral, Real
 from typing import TypeVar
 
 from nmt.data.vocabulary import Vocabulary
-from nmt.errors import NmtError, UsageError, check_kind
+from nmt.errors import NmtError, check_kind
 from nmt.lines import clean, is_blank, needs_no_translation
 from nmt.translation.hypothesis import Engine, SearchOptions
 from nmt.translation.joining import Gap, Line, Segment, Translation, join
 from nmt.translation.splitting import cut, has_rules, sentences, trimmed
+from nmt.translation.windows import windows
 from nmt.writing import writes_spaces
 
-LONGEST = 512  # pieces; a longer source is translated in parts
-# A window is a part of a file too: some minute's work on two cores, which is what a sudden end may cost. A quarter of it would
-# cost a tenth of the speed, for the last batches of each have no others beside them.
-WINDOW_LINES = 4_096
-WINDOW_CHARACTERS = 125_000
+MAX_SOURCE_PIECES = 512  # a longer sentence is translated in parts
 
 Item = TypeVar("Item")
-Progress = Callable[[int, float], None]  # told of each batch: its sentences, and how many lines they amount to
-
-
-def untold(_sentences: int, _lines: float) -> None:
-    """The progress of which nobody is told."""
+Progress = Callable[[float], None]  # called after each batch with the number of lines it amounts to, a fraction
 
 
 class Translator:
-    """A vocabulary and an engine that searches over its ids, from one language into another."""
+    """Translates text from one language into another by an engine that searches over a vocabulary's ids."""
 
     def __init__(
         self,
@@ -45,18 +34,18 @@ class Translator:
         form: str = "",
         copies: bool = True,
     ) -> None:
-        """Of the languages' codes, that of the source tells how sentences end, and both what stands between them.
+        """The source language selects the sentence splitter; both languages decide the spacing between sentences.
 
-        A batch has `batch_tokens` source pieces at the most, padding included, else as many as the engine likes. `form` is the
-        Unicode form of the text that the model was trained on, where it is known (see looks.py), and `copies` whether it
-        copies what holds no letter: both as config.json tells.
+        `batch_tokens` is the most source pieces in a batch, including padding; by default the engine decides. `form` is the
+        Unicode form of the model's training text, or "" if unknown (see looks.py). `copies` says whether lines without a
+        letter are copied.
         """
         self.engine, self.vocabulary, self.source = engine, vocabulary, source
         self.spaced = writes_spaces(source), writes_spaces(target)
         self.form, self.copies = form, copies
         self.batch_tokens = batch_tokens or engine.batch_tokens
-        self.process = os.getpid()
-        self.by_other_rules = False  # whether a line was cut into sentences by the rules of another language
+        self.process_id = os.getpid()
+        self.used_foreign_rules = False  # whether the rules of another language have split a line
 
     def translate(
         self,
@@ -65,108 +54,83 @@ class Translator:
         length_penalty: float = SearchOptions.length_penalty,
         split: bool = True,
     ) -> list[str]:
-        """The best translation of each line. Blank lines stay blank, lines without a letter are copied (see `copies`).
+        """The best translation of each line. Blank lines stay blank; lines without a letter are copied (see `copies`).
 
-        A line of several sentences is translated sentence by sentence, unless `split` is false. Raises TypeError for an
-        argument of another kind, UsageError for a number that is out of range, and NmtError as `translate_lines` does.
+        If `split`, each sentence of a line is translated by itself. Raises TypeError for an argument of the wrong type,
+        UsageError for a number out of range, and NmtError like `translate_lines`.
         """
         check_kind("beam", beam, Integral, "an int")
         check_kind("length_penalty", length_penalty, Real, "a number")
         check_kind("split", split, bool, "True or False")
-        options = search_options(int(beam), float(length_penalty))
+        options = SearchOptions(int(beam), float(length_penalty))
         if isinstance(lines, str | bytes) or not isinstance(lines, Iterable):
-            raise TypeError(f"lines must be a list of str, one a line, not {type(lines).__name__}")
+            raise TypeError(f"lines must be a list of str, one per line, not {type(lines).__name__}")
         lines = list(lines)
         for number, line in enumerate(lines):
             check_kind(f"lines[{number}]", line, str, "a str")
-        groups = (self.translate_lines(window, options, split) for window in windows(lines))
-        return [found[0].text for group in groups for found in group]
+        found = (self.translate_lines(window, options, split) for window in windows(lines))
+        return [translations[0].text for window in found for translations in window]
 
     def translate_lines(
-        self, texts: Sequence[str], options: SearchOptions, split: bool = True, progress: Progress = untold
+        self, texts: Sequence[str], options: SearchOptions, split: bool = True, progress: Progress | None = None
     ) -> list[list[Translation]]:
-        """The n-best translations of each line, the best first; one only of a line in which nothing is translated.
+        """The n-best translations of each line, best first; a line that is copied has a single one.
 
-        All lines are searched together: `windows` bound the memory. Raises NmtError in a fork of the process that loaded the
-        model: the engine's threads are not in it, and would be waited for without end.
+        The sentences of all lines are batched by length, so that the batches hold little padding. Raises NmtError in a fork of
+        the process that loaded the model: a fork lacks the engine's threads, and would wait for them forever.
         """
-        if os.getpid() != self.process:
-            raise NmtError(
-                "the model was loaded before this process was forked, which leaves its threads behind; load it in each "
-                "process, after the fork"
-            )
-        lines = [self._read(text, split) for text in texts]
-        waiting = [piece for line in lines for piece in line if isinstance(piece, Segment)]
-        waiting.sort(key=lambda segment: len(segment.ids), reverse=True)  # the longest first: memory fails early
-        total = sum(len(segment.ids) for segment in waiting)
-        searched = list(batches(waiting, lambda segment: len(segment.ids), self.batch_tokens))
-        sources = [[segment.ids for segment in batch] for batch in searched]
-        for batch, found in zip(searched, self.engine.search_all(sources, options), strict=True):
+        if os.getpid() != self.process_id:
+            raise NmtError("the model is of the process that forked this one; load it in each process, after the fork")
+        lines = [self._parse(text, split) for text in texts]
+        segments = [piece for line in lines for piece in line if isinstance(piece, Segment)]
+        segments.sort(key=_length, reverse=True)  # the longest first, so that memory that does not suffice shows early
+        total = sum(map(_length, segments))
+        batched = list(batches(segments, _length, self.batch_tokens))
+        sources = [[segment.ids for segment in batch] for batch in batched]
+        for batch, found in zip(batched, self.engine.search_all(sources, options), strict=True):
             for segment, hypotheses in zip(batch, found, strict=True):
                 segment.hypotheses = hypotheses
-            progress(len(batch), len(texts) * sum(len(segment.ids) for segment in batch) / total)
+            if progress:
+                progress(len(texts) * sum(map(_length, batch)) / total)
         return [join(line, self.vocabulary, options.n_best, options.details, self.copies) for line in lines]
 
-    def _read(self, text: str, split: bool) -> Line:
-        """White space is kept, and not shown to the model, around a line and between its sentences (but see `_between`)."""
+    def _parse(self, text: str, split: bool) -> Line:
+        """White space around a line and between its sentences is kept, and not shown to the model."""
         text = clean(text)
         if is_blank(text):
             return [""]
-        taken = [trimmed(sentence) for sentence in (sentences(text, self.source) if split else [text])]
-        self.by_other_rules |= len(taken) > 1 and not has_rules(self.source)
-        line: Line = [taken[0][0], *self._segments(taken[0][1])]
-        for (_, _, after), (before, core, _) in pairwise(taken):
-            line += [self._between(after + before), *self._segments(core)]
-        return [*line, taken[-1][2]]
+        parts = [trimmed(sentence) for sentence in (sentences(text, self.source) if split else [text])]
+        self.used_foreign_rules |= len(parts) > 1 and not has_rules(self.source)
+        line: Line = [parts[0][0], *self._segments(parts[0][1])]
+        for (_, _, after), (before, sentence, _) in pairwise(parts):
+            line += [self._gap(after + before), *self._segments(sentence)]
+        return [*line, parts[-1][2]]
 
-    def _between(self, gap: str) -> Gap:
-        """As it stands in the source, but for languages of which only one has spaces between its sentences."""
+    def _gap(self, space: str) -> Gap:
+        """White space between sentences: a single space is dropped, or added, if only one of the languages writes spaces."""
         from_spaced, to_spaced = self.spaced
         if to_spaced and not from_spaced:
-            return Gap(gap, gap or " ")
-        return Gap(gap, "" if gap == " " and not to_spaced else gap)
+            return Gap(space, space or " ")
+        return Gap(space, "" if space == " " and not to_spaced else space)
 
     def _segments(self, sentence: str) -> Line:
         if needs_no_translation(sentence, self.copies):
             return [sentence]
-        parts = list(cut(self.vocabulary, self.vocabulary.encode(sentence), LONGEST))
-        line: Line = []
-        for ids in parts:
-            line += [self._between(" "), Segment(ids, len(parts) > 1)]
-        return line[1:]
-
-
-def search_options(beam: int, length_penalty: float, n_best: int = 1, details: bool = False) -> SearchOptions:
-    """Checked options. Raises UsageError for what cannot be searched with."""
-    if beam < 1:
-        raise UsageError(f"--beam {beam}: must be at least 1")
-    if not 0 <= length_penalty < 10:
-        raise UsageError(f"--length-penalty {length_penalty}: must be from 0 up to 10")
-    if n_best < 1:
-        raise UsageError(f"--n-best {n_best}: must be at least 1")
-    if n_best > beam:
-        raise UsageError(f"--n-best {n_best}: a beam of {beam} holds fewer; ask for --beam {n_best} too")
-    return SearchOptions(beam=beam, length_penalty=length_penalty, n_best=n_best, details=details)
-
-
-def windows(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Consecutive lines in groups that bound the memory."""
-    window: list[str] = []
-    characters = 0
-    for line in lines:
-        window.append(line)
-        characters += len(line)
-        if len(window) == WINDOW_LINES or characters > WINDOW_CHARACTERS:
-            yield window
-            window, characters = [], 0
-    if window:
-        yield window
+        first, *rest = cut(self.vocabulary, self.vocabulary.encode(sentence), MAX_SOURCE_PIECES)
+        line: Line = [Segment(first, is_part=bool(rest))]
+        for ids in rest:
+            line += [self._gap(" "), Segment(ids, is_part=True)]
+        return line
 
 
 def batches(items: Sequence[Item], size: Callable[[Item], int], tokens: int) -> Iterator[Sequence[Item]]:
-    """Items, the longest first, in batches of so many tokens, padding included, or of one that is longer."""
+    """Cut items, sorted longest first, into batches of at most this many tokens, including padding, or of a single item."""
     start = 0
     while start < len(items):
         rows = max(1, tokens // size(items[start]))
         yield items[start : start + rows]
         start += rows
+
+
+def _length(segment: Segment) -> int:
+    return len(segment.ids)

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from nmt.data import corpus
-from nmt.model_directory import ModelDirectory
+from nmt.saved_model import SavedModel
 from nmt.translation.alignment import words
-from nmt.translation.attentions import watch
+from nmt.translation.attentions import attention_maps
 from nmt.translation.loading import load_torch_engine
 
 SENTENCES = 300
@@ -50,10 +50,11 @@ def main() -> None:
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--data", default="demo", help="the corpus that the model was trained on")
     options = parser.parse_args()
-    languages = ModelDirectory(options.model).describe().languages
+    saved = SavedModel.open(options.model)
+    languages = saved.description.languages
     text = corpus.load(options.data, *languages)
-    vocabulary = ModelDirectory(options.model).read_vocabulary()
-    model = load_torch_engine(options.model, "auto", "fp32").model
+    vocabulary = saved.vocabulary
+    model = load_torch_engine(saved, "auto", "fp32").model
     if text.test is None:
         parser.error("the corpus has no test set")
     known = dictionary(iter(text.train))
@@ -62,7 +63,7 @@ def main() -> None:
         source, target = vocabulary.encode(line), vocabulary.encode(translation)
         columns, rows = words(source, vocabulary), words(target, vocabulary)
         spoken, written = plain(line), plain(translation)
-        mean = watch(model, source, target)[2].mean(1)  # [layers, T, S]
+        mean = attention_maps(model, source, target)[2].mean(1)  # [layers, T, S]
         for place, word in enumerate(written):
             answers = [i for i, other in enumerate(spoken) if other in known.get(word, ())]
             if len(answers) == 1 and written.count(word) == 1:

@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nmt.model_directory import ModelDirectory
+from nmt.saved_model import SavedModel
 from tests.benchmarks import turns
 
 NMT = (sys.executable, "-m", "nmt")
@@ -174,8 +174,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--only", default="", help="works whose name begins so (default: all)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there too")
     options = parser.parse_args(arguments)
-    directory = ModelDirectory(options.model)
-    text = (directory.read_heldout("test") or ([], []))[0]
+    text, _ = SavedModel.open(options.model).heldout("test") or ([], [])
     rows = []
     with tempfile.TemporaryDirectory() as root, ExitStack() as stack:
         folder = Path(root)

@@ -41,9 +41,10 @@ from nmt import devices
 from nmt.config import PRESETS, ModelConfig, TrainingConfig
 from nmt.data.batching import Plan
 from nmt.data.prepared import PreparedPairs, Side
+from nmt.event_log import EventLog
 from nmt.ids import FIRST_PIECE
 from nmt.model.transformer import Transformer
-from nmt.model_directory import ModelDirectory
+from nmt.saved_model import SavedModel
 from nmt.training import trainer as training
 from nmt.training.ahead import ahead
 from nmt.training.probe import find_micro_batch
@@ -153,7 +154,7 @@ def speed(
     plan = Plan(pairs, config.tokens_per_update, 1)
     trainer = Trainer(network, plan, config, device, "bf16", compiled=compiled)
     try:
-        with mock.patch.object(training, "FEWEST_ON_GPU", fewest):
+        with mock.patch.object(training, "MIN_CELLS_ON_GPU", fewest):
             began = time.perf_counter()
             if device.type == "cuda":
                 trainer.progress.micro_batch_tokens = find_micro_batch(trainer, round(1.25 * config.tokens_per_update))
@@ -222,7 +223,7 @@ def train(data: str, model: Path, recipe: dict[str, Any], preset: str, seconds: 
     trained = time.perf_counter() - start
     if not logged(model):
         raise RuntimeError(log.read_text()[-1_500:])
-    events = ModelDirectory(model).events()
+    events = EventLog(model / "metrics.jsonl").read()
     began_scoring = time.perf_counter()
     scored = outcome([*nmt, "score", "-q", "-m", str(model)], model.parent / "score.log", 60)
     return {
@@ -240,11 +241,12 @@ def logged(model: Path) -> bool:
 
 def decode(model: Path, lines: int, device: str) -> dict[str, Any]:
     """Sentences a second of the model's own test set, by beam and precision."""
-    test = ModelDirectory(model).read_heldout("test")
+    saved = SavedModel.open(model)
+    test = saved.heldout("test")
     assert test
     text, speeds = test[0][:lines], {}
     for precision in ("bf16", "fp32"):
-        translator = load_translator(model, device, precision)
+        translator = load_translator(saved, device, precision)
         translator.translate(text[:8])
         for beam in (4, 1):
             began = time.perf_counter()
@@ -293,7 +295,7 @@ def measure(report: Report, data: str, folder: Path, small: bool) -> None:
     """What is wanted most first. In small it is on a CPU, and nothing is compiled: that would take longer than all the rest."""
     device = devices.find_device("cpu" if small else "cuda")
     report.add("machine", lambda: machine(device))
-    usual = training.FEWEST_ON_GPU
+    usual = training.MIN_CELLS_ON_GPU
     vocab_size = 500 if small else PRESETS["base"].training.vocab_size
     pairs = made_up(300 if small else PAIRS, vocab_size)
     sizes = {"layers": 1, "d_model": 32, "heads": 2, "d_ff": 64} if small else {}

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from nmt.model.transformer import sinusoids
+from nmt.saved_model import SavedModel
 from tests.benchmarks import contenders, translation, translators, turns
 from tests.benchmarks.translation import Point, Text, check_equality, make_miniature, measure
 from tests.benchmarks.turns import Contender
@@ -141,8 +142,9 @@ def test_batches_hold_every_sentence_once_and_no_more_than_the_budget(text: Text
 def test_peers_get_the_weights_of_the_model(tmp_path: Path) -> None:
     """Every number once, queries, keys and values apart, and the same table of positions."""
     directory = make_miniature(tmp_path / "model")
-    workload: dict[str, Any] = {"model": str(directory.path), "sizes": directory.read_config()["model"]}
-    model = directory.read_model(directory.weights_path)
+    saved = SavedModel.open(directory.path)
+    workload: dict[str, Any] = {"model": str(directory.path), "sizes": saved.config["model"]}
+    model = saved.network()
     embedding, layers = translators.parameters(workload)
     assert embedding.numel() + sum(weight.numel() for weight in layers.values()) == model.count_parameters()
     state = torch.randn(2, 3, model.config.d_model)

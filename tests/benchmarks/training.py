@@ -40,8 +40,7 @@ from nmt.config import PRESETS, TrainingConfig
 from nmt.data import corpus as corpora
 from nmt.data.batching import Plan
 from nmt.data.cleaning import CleaningReport
-from nmt.data.encoding import Encoder
-from nmt.data.prepared import PreparedPairs, prepare
+from nmt.data.prepared import Encoder, PreparedPairs, prepare
 from nmt.data.vocabulary import Vocabulary, learn
 from nmt.model.transformer import Transformer
 from tests.benchmarks import contenders, turns

@@ -41,7 +41,7 @@ from typing import Any
 
 import torch
 
-from nmt.config import PRESETS, ModelConfig
+from nmt.config import PRESETS
 from nmt.data.corpus import demo_folder
 from nmt.data.vocabulary import Vocabulary, learn
 from nmt.errors import NmtError
@@ -51,9 +51,10 @@ from nmt.lines import read_lines
 from nmt.model.transformer import Transformer
 from nmt.model_directory import ModelDirectory
 from nmt.reporting import Reporter
+from nmt.saved_model import SavedModel
 from nmt.scoring.metrics import bleu
 from nmt.translation.hypothesis import BATCH_TOKENS
-from nmt.translation.translator import LONGEST
+from nmt.translation.translator import MAX_SOURCE_PIECES
 from nmt.weights import save_weights
 from tests.benchmarks import translators, turns
 from tests.benchmarks.turns import Contender, Row
@@ -95,12 +96,13 @@ class Text:
     """The test set of a model: ids to translate, and what they are scored against."""
 
     def __init__(self, directory: ModelDirectory, most: int) -> None:
-        heldout = directory.read_heldout("test")
+        model = SavedModel.open(directory.path)
+        heldout = model.heldout("test")
         if heldout is None:
             raise SystemExit(f"{directory.path}: the model's corpus had no test set to translate")
-        self.vocabulary: Vocabulary = directory.read_vocabulary()
+        self.vocabulary: Vocabulary = model.vocabulary
         encoded = list(zip(map(self.vocabulary.encode, heldout[0]), heldout[1], strict=True))
-        kept = [(ids, reference) for ids, reference in encoded if 0 < len(ids) <= LONGEST][:most]
+        kept = [(ids, reference) for ids, reference in encoded if 0 < len(ids) <= MAX_SOURCE_PIECES][:most]
         self.sources, self.references = [ids for ids, _ in kept], [reference for _, reference in kept]
 
     def sample(self, count: int) -> list[int]:
@@ -158,7 +160,7 @@ def make_miniature(path: Path) -> ModelDirectory:
 
 def make_workload(directory: ModelDirectory, text: Text, precisions: Sequence[str], folder: Path) -> dict[str, Any]:
     """Write what the contenders read. Returns the model's sizes."""
-    config = ModelConfig.model_validate(directory.read_config()["model"])
+    config = SavedModel.open(directory.path).description.model
     if config.norm != "post":
         raise SystemExit(f"{directory.path}: the peers are given post-LN models only")
     workload = {

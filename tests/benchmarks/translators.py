@@ -35,16 +35,20 @@ Search = Callable[
 
 def nmt_search(workload: dict[str, Any], precision: str) -> Search:
     """The tool's own engine."""
+    from nmt.saved_model import SavedModel
     from nmt.translation.loading import load_translator
 
-    return engine_search(load_translator(Path(workload["model"]), "cpu", precision).engine)
+    return engine_search(load_translator(SavedModel.open(Path(workload["model"])), "cpu", precision).engine)
 
 
 def nmt_ctranslate2_search(workload: dict[str, Any], precision: str) -> Search:
     """What `nmt translate --engine ctranslate2` searches with."""
+    from nmt.saved_model import SavedModel
     from nmt.translation.loading import load_translator
 
-    return engine_search(load_translator(exported(workload, precision), "cpu", engine="ctranslate2").engine)
+    return engine_search(
+        load_translator(SavedModel.open(exported(workload, precision)), "cpu", engine="ctranslate2").engine
+    )
 
 
 def engine_search(engine: "Engine") -> Search:

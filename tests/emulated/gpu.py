@@ -1,10 +1,10 @@
-"""A CUDA device that is not there: its tensors say cuda:0, their values are computed on the CPU.
+"""An emulated CUDA device: its tensors claim to be on cuda:0, but their values are computed on the CPU.
 
-Autograd and autocast are PyTorch's own, for CUDA: they run above these tensors. Each operation is refused where CUDA would
-refuse it, and what a GPU would have done is counted: launches of kernels, waits of the host for the device (with the line of
-nmt that waits), bytes held. What kernels do inside, speed, fragmentation of memory and compiled code are not emulated.
+Autograd and autocast are PyTorch's own for CUDA. Operations that CUDA would refuse are refused. What a GPU would have done is
+counted: launches of kernels, and waits of the host for the device, with the line of nmt that waits. Memory, the
+insides of kernels, speed and compiled code are not emulated.
 
-`import tests.emulated.gpu` must come before PyTorch is imported, which asks once what device it has; see plugin.py.
+Import this module before PyTorch, which looks for its devices only once; see plugin.py.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from typing import Any
 from unittest import mock
 
 HERE = Path(__file__)
-MEMORY = 8 * 2**30  # bytes of the device
+MEMORY = 8 * 2**30  # bytes
 
 
 def build(folder: Path) -> Path:
@@ -40,7 +40,7 @@ def build(folder: Path) -> Path:
     return made
 
 
-assert "torch" not in sys.modules, "import tests.emulated.gpu first: PyTorch asks once what device it has"
+assert "torch" not in sys.modules, "import tests.emulated.gpu first"
 with tempfile.TemporaryDirectory() as folder:
     ctypes.CDLL(str(build(Path(folder))), os.RTLD_GLOBAL | os.RTLD_NOW)
 
@@ -53,7 +53,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only  # noqa: E402
 aten = torch.ops.aten
 CUDA = torch.device("cuda:0")
 
-# Views and what only allocates launch nothing.
+# Views and allocations launch no kernel.
 FREE = set(
     "detach alias view _unsafe_view _reshape_alias expand permute transpose t select slice unsqueeze squeeze split "  # noqa: SIM905
     "split_with_sizes unbind as_strided diagonal lift_fresh empty empty_strided new_empty new_empty_strided empty_like "
@@ -61,10 +61,10 @@ FREE = set(
 )
 WAITING = {"nonzero", "masked_select", "equal", "is_nonzero", "_unique2", "unique_dim", "unique_consecutive"}
 INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"}
-# Operations of several kernels, as read in PyTorch's CUDA sources; all others are counted as one.
+# Operations with several kernels, according to PyTorch's CUDA sources; all others count as one.
 KERNELS = {"topk": 2, "sort": 2, "nonzero": 3, "constant_pad_nd": 2, "embedding_dense_backward": 8}
 KERNELS |= {"linear_backward": 3, "native_layer_norm_backward": 2, "slice_backward": 2, "select_backward": 2}
-TENSORS_A_KERNEL = 30  # of the _foreach operations and the fused optimisers, about
+TENSORS_A_KERNEL = 30  # about that many in _foreach operations and fused optimisers
 
 
 class EmulatedTensor(Tensor):
@@ -101,36 +101,33 @@ class EmulatedTensor(Tensor):
         return f"Emulated({self.on_cpu!r})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        made: Any = GPU.wrap(self.on_cpu.clone())
+        made: Any = EmulatedTensor(self.on_cpu.clone())
         if isinstance(self, torch.nn.Parameter):
             made = torch.nn.Parameter(made, self.requires_grad)
         memo[id(self)] = made
         return made
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """As CUDA's tensors: the storage is tagged with its device, to which it is read back."""
+        """Like a CUDA tensor: the storage is tagged with its device, to which it is loaded back."""
         GPU.wait("save")
         GPU.tagged.add(self.on_cpu.untyped_storage().data_ptr())
         return self.on_cpu.detach().__reduce_ex__(protocol)
 
 
 class Gpu:
-    """The device, and what it was asked to do."""
+    """The device and its counters."""
 
     def __init__(self) -> None:
-        self.waits: list[str] = []  # what was waited for, and the line of nmt that did
+        self.waits: list[str] = []  # the operation and the line of nmt that waited
         self.launches: Counter[str] = Counter()
-        self.faults: list[str] = []  # what CUDA would have computed slowly or wrongly
-        self.used = self.peak = 0  # bytes
-        self.limit = MEMORY
+        self.faults: list[str] = []  # what CUDA would compute slowly or wrongly
         self.fail: Callable[[str], None] = lambda name: None  # called before each operation; may raise
         self.may_wait = True
-        self.held: dict[int, list[int]] = {}  # storage -> [tensors, bytes]
         self.pinned: set[int] = set()
         self.tagged: set[int] = set()
 
     def reset(self) -> None:
-        """Forget what was counted."""
+        """Set the counters to zero."""
         self.waits.clear()
         self.launches.clear()
 
@@ -142,29 +139,8 @@ class Gpu:
             raise RuntimeError(f"called a synchronizing CUDA operation: {what} at {where}")
         self.waits.append(f"{what} at {where}")
 
-    def wrap(self, tensor: Tensor) -> EmulatedTensor:
-        """A CPU tensor as one of the device, which then holds its bytes."""
-        storage = tensor.untyped_storage()
-        entry = self.held.setdefault(storage._cdata, [0, (storage.nbytes() + 511) // 512 * 512])
-        if not entry[0]:
-            if self.used + entry[1] > self.limit:
-                del self.held[storage._cdata]
-                raise torch.OutOfMemoryError(f"CUDA out of memory. Tried to allocate {entry[1]} bytes. (emulated)")
-            self.used += entry[1]
-            self.peak = max(self.peak, self.used)
-        entry[0] += 1
-        weakref.finalize(tensor, self._drop, storage._cdata)
-        return EmulatedTensor(tensor)
-
-    def _drop(self, key: int) -> None:
-        entry = self.held[key]
-        entry[0] -= 1
-        if not entry[0]:
-            self.used -= entry[1]
-            del self.held[key]
-
     def call(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """One operation: checked, counted, and computed on the CPU."""
+        """Check and count one operation, and compute it on the CPU."""
         name = func._schema.name.partition("::")[2]
         tensors = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
         emulated = [one for one in tensors if isinstance(one, EmulatedTensor)]
@@ -178,7 +154,7 @@ class Gpu:
         if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
             with Mode():
                 return func.decompose(*args, **kwargs)
-        if device is not None and not onto_gpu:  # a tensor for the CPU, like one of the device
+        if device is not None and not onto_gpu:  # such as zeros_like(..., device="cpu")
             return func(*unwrapped(args), **unwrapped(kwargs))
         self._refuse_other_devices(func, name, tensors)
         if name in WAITING or (name in INDEXING and self._has_mask(args)):
@@ -189,18 +165,16 @@ class Gpu:
         self.count(name, args)
         returns = func._schema.returns
         if returns and returns[0].alias_info is not None:
-            if returns[0].alias_info.is_write:  # what was written into is what is returned
+            if returns[0].alias_info.is_write:  # an in-place operation returns its argument
                 into = [
                     args[place] if place < len(args) else kwargs.get(argument.name)
                     for place, argument in enumerate(func._schema.arguments)
                     if argument.alias_info is not None and argument.alias_info.is_write
                 ]
                 return into[0] if len(returns) == 1 else tuple(into)
-            with torch.inference_mode(
-                emulated[0].is_inference()
-            ):  # a view is an inference tensor where its base is one
-                return tree_map_only(Tensor, self.wrap, found)
-        return tree_map_only(Tensor, self.wrap, found)
+            with torch.inference_mode(emulated[0].is_inference()):  # a view is an inference tensor if its base is one
+                return tree_map_only(Tensor, EmulatedTensor, found)
+        return tree_map_only(Tensor, EmulatedTensor, found)
 
     def count(self, name: str, args: Any) -> None:
         if name in FREE:
@@ -251,7 +225,7 @@ def to_copy(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     made = func(unwrapped(source), **rest)
     if target == source.device.type == "cuda":
         GPU.count("_to_copy", args)
-        return GPU.wrap(made)
+        return EmulatedTensor(made)
     if target == "cpu":
         if kwargs.get("non_blocking"):
             GPU.faults.append("a non-blocking copy to the CPU, whose values may not be there yet")
@@ -259,7 +233,7 @@ def to_copy(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return made.clone()
     if source.untyped_storage()._cdata not in GPU.pinned or not kwargs.get("non_blocking"):
         GPU.wait("a copy from the CPU, of memory that is not pinned or blocking")
-    return GPU.wrap(made.clone())
+    return EmulatedTensor(made.clone())
 
 
 def copy_(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -279,7 +253,6 @@ def item(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 OWN = {"_to_copy": to_copy, "copy_": copy_, "_local_scalar_dense": item}
 
 
-# -- attention, of which the CPU has another kernel ----------------------------------------------------------------------
 def scaled_dot_product_attention(
     query: Any,
     key: Any,
@@ -289,7 +262,7 @@ def scaled_dot_product_attention(
     is_causal: bool = False,
     **more: Any,
 ) -> Any:
-    """PyTorch's way to the memory-efficient kernel: cast, masks made into a bias, rows aligned."""
+    """The steps of PyTorch before its memory-efficient kernel: casting, turning masks into a bias, aligning rows."""
     if not isinstance(query, EmulatedTensor):
         return ON_CPU(query, key, value, attn_mask, dropout_p, is_causal, **more)
     if torch.is_autocast_enabled("cuda"):
@@ -322,7 +295,7 @@ def weights_of(query: Tensor, key: Tensor, bias: Tensor | None, causal: bool) ->
 def efficient(
     query: Any, key: Any, value: Any, bias: Any, lse: bool, p: float = 0, causal: bool = False, **_: Any
 ) -> Any:
-    """The kernel forward. It rounds the products' results alone."""
+    """The forward kernel, which rounds only its result."""
     assert not p, "no dropout within attention here"
     if bias is not None and (bias.dtype != query.dtype or (bias.size(-2) > 1 and bias.stride(-2) % 8)):
         GPU.faults.append(f"attention: a bias of {bias.dtype}, strides {bias.stride()}, for a query of {query.dtype}")
@@ -337,7 +310,7 @@ def efficient_backward(
     grad: Any, query: Any, key: Any, value: Any, bias: Any, out: Any, lse: Any, seed: Any, offset: Any, p: float,
     needed: Any, causal: bool = False, **_: Any,
 ) -> Any:  # fmt: skip
-    """The kernel backward: gradients of query, key and value, and none of the bias."""
+    """The backward kernel: gradients of query, key and value, but not of the bias."""
     weights, grad = weights_of(query, key, bias, causal), grad.float()
     by_weight = grad @ value.float().transpose(-2, -1)
     by_score = weights * (by_weight - (by_weight * weights).sum(-1, keepdim=True)) * query.size(-1) ** -0.5
@@ -351,7 +324,6 @@ ATTENTION = {
 }
 
 
-# -- what of torch is not an operation ------------------------------------------------------------------------------------
 def pin_memory(tensor: Tensor, *_: Any) -> Tensor:
     made = tensor.clone()
     key = made.untyped_storage()._cdata
@@ -361,20 +333,20 @@ def pin_memory(tensor: Tensor, *_: Any) -> Tensor:
 
 
 def module_to(module: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Module:
-    """`Module.to`, which would put a tensor's data in place of another's: parameters keep their hooks."""
+    """`Module.to` without swapping tensor data, which an emulated tensor does not support. Parameters keep their hooks."""
     device = torch._C._nn._parse_to(*args, **kwargs)[0]
     if device is None or device.type != "cuda":
         return MODULE_TO(module, *args, **kwargs)
     for one in module.modules():
         for name, old in one._parameters.items():
             if old is not None and not isinstance(old, EmulatedTensor):
-                made = torch.nn.Parameter(GPU.wrap(old.detach().clone()), old.requires_grad)
+                made = torch.nn.Parameter(EmulatedTensor(old.detach().clone()), old.requires_grad)
                 for hook in (old._backward_hooks or {}).values():
                     made.register_hook(hook)
                 one._parameters[name] = made
         for name, buffer in one._buffers.items():
             if buffer is not None and not isinstance(buffer, EmulatedTensor):
-                one._buffers[name] = GPU.wrap(buffer.clone())
+                one._buffers[name] = EmulatedTensor(buffer.clone())
     return module
 
 
@@ -382,11 +354,8 @@ MODULE_TO = torch.nn.Module.to
 
 
 def of_cuda() -> dict[str, Any]:
-    """What torch.cuda has to say."""
+    """Replacements for functions of torch.cuda."""
     facts = SimpleNamespace(name="NVIDIA Emulated", total_memory=MEMORY, major=9, minor=0, multi_processor_count=132)
-
-    def limit(fraction: float, _device: Any = None) -> None:
-        GPU.limit = int(fraction * MEMORY)
 
     return {
         "is_available": lambda: True,
@@ -399,12 +368,10 @@ def of_cuda() -> dict[str, Any]:
         "get_device_name": lambda _device=None: facts.name,
         "get_device_capability": lambda _device=None: (facts.major, facts.minor),
         "is_bf16_supported": lambda including_emulation=True: True,
-        "mem_get_info": lambda _device=None: (GPU.limit - GPU.used, MEMORY),
-        "memory_reserved": lambda _device=None: GPU.used,
-        "memory_allocated": lambda _device=None: GPU.used,
-        "max_memory_allocated": lambda _device=None: GPU.peak,
-        "reset_peak_memory_stats": lambda _device=None: setattr(GPU, "peak", GPU.used),
-        "set_per_process_memory_fraction": limit,
+        "mem_get_info": lambda _device=None: (MEMORY, MEMORY),
+        "memory_reserved": lambda _device=None: 0,
+        "max_memory_allocated": lambda _device=None: 0,
+        "reset_peak_memory_stats": lambda _device=None: None,
         "empty_cache": lambda: None,
         "synchronize": lambda _device=None: GPU.wait("synchronize"),
         "manual_seed_all": lambda _seed: None,
@@ -415,7 +382,7 @@ def of_cuda() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def emulated() -> Iterator[Gpu]:
-    """Within, there is one CUDA device."""
+    """Within this context there is one CUDA device."""
     torch.serialization.register_package(
         5, lambda storage: "cuda:0" if storage.data_ptr() in GPU.tagged else None, lambda storage, location: None
     )
@@ -428,9 +395,7 @@ def emulated() -> Iterator[Gpu]:
         stack.enter_context(mock.patch.object(Tensor, "pin_memory", pin_memory))
         stack.enter_context(mock.patch.object(torch.nn.Module, "to", module_to))
         stack.enter_context(mock.patch.object(F, "scaled_dot_product_attention", scaled_dot_product_attention))
-        torch._C._set_only_lift_cpu_tensors(
-            True
-        )  # so that torch.tensor(..., device="cuda") shows the copy that it makes
+        torch._C._set_only_lift_cpu_tensors(True)  # shows the copy that torch.tensor(..., device="cuda") makes
         stack.callback(torch._C._set_only_lift_cpu_tensors, False)
         stack.enter_context(Mode())
         yield GPU

@@ -1,4 +1,4 @@
-// A CUDA with one device on which nothing runs: what PyTorch asks of it for autograd's threads, `.to("cuda")` and autocast.
+// A CUDA device on which nothing runs: what PyTorch asks of it for autograd threads, `.to("cuda")` and autocast.
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 

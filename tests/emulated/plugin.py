@@ -1,6 +1,6 @@
-"""`pytest -p tests.emulated.plugin`: tests that need CUDA run on the emulated device, commands in the same process."""
+"""`pytest -p tests.emulated.plugin` runs tests that need CUDA on the emulated device, with commands in the same process."""
 
-from tests.emulated.gpu import GPU, MEMORY, Gpu, emulated  # first of all: see there
+from tests.emulated.gpu import GPU, Gpu, emulated  # before torch
 
 # isort: split
 from collections.abc import Iterator
@@ -31,9 +31,9 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(autouse=True)
 def gpu() -> Iterator[Gpu]:
-    """The device, of which nothing is counted yet."""
+    """The device with its counters at zero."""
     GPU.reset()
     GPU.faults.clear()
     yield GPU
-    GPU.limit, GPU.fail, GPU.may_wait = MEMORY, lambda name: None, True
+    GPU.fail, GPU.may_wait = lambda name: None, True
     assert not GPU.faults

@@ -17,21 +17,17 @@ def test_share_dropped_and_mean_kept(probability: float) -> None:
 
 
 def test_neighbouring_draws_are_independent() -> None:
-    """Four draws share 64 random bits: both of two neighbours are dropped as often as chance has it."""
+    """Four draws share 64 random bits, yet two neighbours are dropped together only as often as by chance."""
     dropped = (dropout(torch.ones(1_000_000), 0.3) == 0).view(-1, 4)
     for i in range(4):
         for j in range(i):
             assert abs((dropped[:, i] & dropped[:, j]).double().mean().item() - 0.09) < 0.003
 
 
-def test_gradient_is_the_mask() -> None:
+def test_gradient_is_the_mask_and_evaluation_changes_nothing() -> None:
     x = torch.randn(100, requires_grad=True)
     y = dropout(x, 0.4)
     y.sum().backward()
     assert x.grad is not None
     torch.testing.assert_close(x.grad * x, y)
-
-
-def test_evaluation_changes_nothing() -> None:
-    x = torch.randn(10)
     assert torch.equal(Dropout(0.9).eval()(x), x)

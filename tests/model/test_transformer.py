@@ -1,4 +1,4 @@
-"""The model against torch's own layers, the paper's numbers, and itself."""
+"""The model compared with PyTorch's own layers, the paper's numbers, and itself."""
 
 import math
 from typing import Any
@@ -15,6 +15,7 @@ from nmt.model.transformer import AddNorm, DecoderLayer, EncoderLayer, Transform
 from nmt.training.loss import loss
 from tests.tolerance import rounding
 
+each_norm = pytest.mark.parametrize("norm", ["post", "pre"])
 SMALL = ModelConfig(layers=2, d_model=32, heads=4, d_ff=64, dropout=0.0)
 ATTENTION = (32, 8, 7, 32)  # terms of its sums: projections, scores, at most seven keys, output
 FEED_FORWARD = (32, 64)
@@ -24,7 +25,7 @@ MODEL = 2 * (ENCODER_LAYER + DECODER_LAYER)
 
 
 def randomised(module: Any) -> Any:
-    """Biases and norms too: a parity of zeros and ones would prove little."""
+    """The module with random biases and norms too, because layers also agree on zeros and ones."""
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.copy_(torch.randn_like(parameter) * 0.3)
@@ -46,29 +47,27 @@ def copy_rest(ours: Any, theirs: Any) -> None:
         getattr(theirs, f"norm{number}").load_state_dict(add_norm.norm.state_dict())
 
 
-@pytest.mark.parametrize("norm", ["post", "pre"])
-def test_encoder_layer_equals_torchs(norm: str) -> None:
+def pair_of_layers(ours: Any, theirs: Any, norm: str) -> tuple[Any, Any]:
+    """One of our layers, randomised, and PyTorch's with the same parameters."""
     config = SMALL.model_copy(update={"norm": norm})
-    ours = randomised(EncoderLayer(config))
-    theirs = nn.TransformerEncoderLayer(
-        32, 4, 64, 0.0, "relu", config.layer_norm_epsilon, batch_first=True, norm_first=norm == "pre"
-    )
-    copy_rest(ours, theirs)
+    sizes = (config.d_model, config.heads, config.d_ff, 0.0, "relu", config.layer_norm_epsilon)
+    pair = randomised(ours(config)), theirs(*sizes, batch_first=True, norm_first=norm == "pre")
+    copy_rest(*pair)
+    return pair
+
+
+@each_norm
+def test_encoder_layer_equals_torchs(norm: str) -> None:
+    ours, theirs = pair_of_layers(EncoderLayer, nn.TransformerEncoderLayer, norm)
     x = torch.randn(3, 7, 32)
     padding = torch.arange(7) >= torch.tensor([[7], [4], [1]])
-    expected = theirs(x, src_key_padding_mask=padding)
-    found = ours(x, ~padding[:, None, None, :])
+    expected, found = theirs(x, src_key_padding_mask=padding), ours(x, ~padding[:, None, None, :])
     torch.testing.assert_close(found[~padding], expected[~padding], **rounding(torch.float32, *ENCODER_LAYER))
 
 
-@pytest.mark.parametrize("norm", ["post", "pre"])
+@each_norm
 def test_decoder_layer_equals_torchs(norm: str) -> None:
-    config = SMALL.model_copy(update={"norm": norm})
-    ours = randomised(DecoderLayer(config))
-    theirs = nn.TransformerDecoderLayer(
-        32, 4, 64, 0.0, "relu", config.layer_norm_epsilon, batch_first=True, norm_first=norm == "pre"
-    )
-    copy_rest(ours, theirs)
+    ours, theirs = pair_of_layers(DecoderLayer, nn.TransformerDecoderLayer, norm)
     copy_attention(ours.cross_attention, theirs.multihead_attn)
     x, memory = torch.randn(3, 5, 32), torch.randn(3, 7, 32)
     padding = torch.arange(7) >= torch.tensor([[7], [4], [1]])
@@ -79,7 +78,7 @@ def test_decoder_layer_equals_torchs(norm: str) -> None:
 
 
 def test_every_post_norm_block_ends_normalised() -> None:
-    """Mean 0 and variance 1 along the features after each of the 30 places of base, and no norm after the stacks."""
+    """Features have mean 0 and variance 1 after each of the 30 sub-layers of base; the stacks end without a norm."""
     model = Transformer(PRESETS["base"].model, 100).eval()
     outputs: list[torch.Tensor] = []
     for module in model.modules():
@@ -94,12 +93,12 @@ def test_every_post_norm_block_ends_normalised() -> None:
 
 
 def test_base_has_the_parameters_of_the_paper() -> None:
-    """63,082,496 at 37,000 pieces: biases everywhere but on the output, the shared matrix counted once."""
+    """63,082,496 at 37,000 pieces, with biases everywhere except on the output; the shared matrix counts once."""
     with torch.device("meta"):
         model = Transformer(PRESETS["base"].model, 37_000)
     assert model.count_parameters() == 63_082_496
-    assert sum(parameter.numel() for parameter in model.encoder.parameters()) == 18_914_304
-    assert sum(parameter.numel() for parameter in model.decoder.parameters()) == 25_224_192
+    sizes = [sum(p.numel() for layer in stack for p in layer.parameters()) for stack in (model.encoder, model.decoder)]
+    assert sizes == [18_914_304, 25_224_192]
 
 
 def test_parameter_names_are_frozen() -> None:
@@ -107,62 +106,52 @@ def test_parameter_names_are_frozen() -> None:
     names = [name for name, _ in Transformer(SMALL.model_copy(update={"layers": 1}), 20).named_parameters()]
     attention = ["in_weight", "in_bias", "out.weight", "out.bias"]
     feed_forward = [f"feed_forward.{part}" for part in ("inner.weight", "inner.bias", "outer.weight", "outer.bias")]
-    assert names == [
-        "embedding.weight",
-        *(f"encoder.0.self_attention.{part}" for part in attention),
-        *(f"encoder.0.{part}" for part in feed_forward),
-        *(f"encoder.0.add_norms.{i}.norm.{part}" for i in range(2) for part in ("weight", "bias")),
-        *(f"decoder.0.self_attention.{part}" for part in attention),
-        *(f"decoder.0.cross_attention.{part}" for part in attention),
-        *(f"decoder.0.{part}" for part in feed_forward),
-        *(f"decoder.0.add_norms.{i}.norm.{part}" for i in range(3) for part in ("weight", "bias")),
-    ]
+    norms = [f"add_norms.{i}.norm.{part}" for i in range(3) for part in ("weight", "bias")]
+    self_attention, cross_attention = ([f"{kind}_attention.{part}" for part in attention] for kind in ("self", "cross"))
+    encoder = self_attention + feed_forward + norms[:4]
+    decoder = self_attention + cross_attention + feed_forward + norms
+    stacks = (f"{stack}.0.{part}" for stack, parts in (("encoder", encoder), ("decoder", decoder)) for part in parts)
+    assert names == ["embedding.weight", *stacks]
 
 
 def test_loss_of_an_untrained_model_is_that_of_a_guess() -> None:
-    """Within [ln V, ln V + 0.7]: torch's default embeddings would start near 93."""
+    """Within [ln V, ln V + 0.7]; PyTorch's default embeddings would start near 93."""
     size = 5_000
     model = Transformer(PRESETS["tiny"].model, size)
     source, target = torch.randint(12, size, (8, 20)), torch.randint(12, size, (8, 20))
-    per_token = (
-        loss(model.decode(target, model.encode(source)), model.embedding.weight, target.roll(-1, 1)).item() / 160
-    )
+    per_token = loss(model.decode(target, model.encode(source)), model.output, target.roll(-1, 1)).item() / 160
     assert math.log(size) <= per_token <= math.log(size) + 0.7
 
 
-def test_scaled_embeddings_have_unit_variance_and_padding_none() -> None:
-    model = Transformer(PRESETS["base"].model, 1_000)
-    scaled = model.embedding.weight[1:] * 512**0.5
-    assert abs(scaled.std().item() - 1) < 0.05
-    assert model.embedding.weight[PAD].abs().max() == 0
-
-
 def test_padding_row_stays_zero_in_training() -> None:
+    """The other rows have unit variance at first, scaled by sqrt(D), and all are trained."""
     model = Transformer(SMALL, 50)
+    assert abs(model.embedding.weight[PAD + 1 :].std().item() * 32**0.5 - 1) < 0.1
     optimizer = torch.optim.Adam(model.parameters(), 0.01)
     for _ in range(10):
         source, target = torch.randint(0, 50, (4, 6)), torch.randint(0, 50, (4, 6))
         source[:, 0] = EOS
         optimizer.zero_grad()
-        loss(model.decode(target, model.encode(source)), model.embedding.weight, target).backward()
+        loss(model.decode(target, model.encode(source)), model.output, target).backward()
         optimizer.step()
     assert model.embedding.weight[PAD].abs().max() == 0
     assert model.embedding.weight[PAD + 1 :].abs().min() > 0
 
 
 def test_one_matrix_serves_source_target_and_output() -> None:
-    """Its gradient has a part from each use, and the optimiser sees it once."""
+    """Its gradient has a part from each use, and it is a single parameter."""
     model = Transformer(SMALL, 30)
     assert [name for name, parameter in model.named_parameters() if 30 in parameter.shape] == ["embedding.weight"]
+    assert model.output is model.embedding.weight
     source, target, expected = torch.tensor([[12, EOS]]), torch.tensor([[BOS, 13]]), torch.tensor([[13, EOS]])
     memory = model.encode(source)
-    loss(model.decode(target, memory), model.embedding.weight.detach(), expected).backward()
+    loss(model.decode(target, memory), model.output.detach(), expected).backward()
     grad = model.embedding.weight.grad
     assert grad is not None
     used = grad.abs().sum(1).nonzero().flatten().tolist()
-    assert used == [BOS, EOS, 12, 13]  # the two inputs alone; with the output's part every row but padding
+    assert used == [BOS, EOS, 12, 13]  # from the two inputs only; the output adds every row except padding
     model.zero_grad()
-    loss(model.decode(target, model.encode(source)), model.embedding.weight, expected).backward()
+    loss(model.decode(target, model.encode(source)), model.output, expected).backward()
     assert model.embedding.weight.grad is not None
     assert (model.embedding.weight.grad.abs().sum(1) > 0).sum() == 29
 
@@ -191,7 +180,7 @@ def test_positions_grow_to_any_length() -> None:
 
 
 def test_dropout_stands_where_the_paper_has_it() -> None:
-    """On each sub-layer's output and on the two embedding sums: 2 + 2 x 2 + 2 x 3 draws in two layers, no others."""
+    """On each sub-layer's output and on the two embedding sums: 2 + 2 x 2 + 2 x 3 draws in two layers."""
     model = Transformer(SMALL.model_copy(update={"dropout": 0.1}), 30)
     draws = []
     for module in model.modules():
@@ -203,31 +192,30 @@ def test_dropout_stands_where_the_paper_has_it() -> None:
     assert all(getattr(module, "p_dropout", 0) == 0 for module in model.modules())
 
 
-def padded_example(model: Transformer) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    source = torch.randint(12, 30, (2, 6))
+def padded_example() -> tuple[Transformer, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """A model, two sources of which one is padded, their targets, and the decoder's states."""
+    model = Transformer(SMALL, 30).eval()
+    source, target = torch.randint(12, 30, (2, 6)), torch.randint(12, 30, (2, 5))
     source[1, 3:] = PAD
-    target = torch.randint(12, 30, (2, 5))
-    return source, target, model.decode(target, model.encode(source))
+    return model, source, target, model.decode(target, model.encode(source))
 
 
 def test_padding_of_the_source_changes_nothing() -> None:
-    model = Transformer(SMALL, 30).eval()
-    source, target, states = padded_example(model)
+    model, source, target, states = padded_example()
     alone = model.decode(target[1:], model.encode(source[1:, :3]))
     torch.testing.assert_close(states[1:], alone, **rounding(torch.float32, *MODEL))
 
 
 def test_the_future_changes_nothing() -> None:
-    model = Transformer(SMALL, 30).eval()
-    source, target, states = padded_example(model)
+    model, source, target, states = padded_example()
     target[:, 3:] = 15
     found = model.decode(target, model.encode(source))
     torch.testing.assert_close(found[:, :3], states[:, :3], **rounding(torch.float32, *MODEL))
 
 
-@pytest.mark.parametrize("norm", ["post", "pre"])
+@each_norm
 def test_cached_states_equal_the_full_pass(norm: str) -> None:
-    """Token by token, and several tokens at once, beyond a block of the cache."""
+    """Token by token and several tokens at once, beyond one block of the cache."""
     model = Transformer(SMALL.model_copy(update={"norm": norm}), 30).eval()
     source = torch.randint(12, 30, (2, 6))
     source[1, 3:] = PAD
@@ -238,14 +226,3 @@ def test_cached_states_equal_the_full_pass(norm: str) -> None:
         cache = Cache(2)
         pieces = [model.decode(tokens, memory, cache) for tokens in target.split(positions, 1)]
         torch.testing.assert_close(torch.cat(pieces, 1), full, **rounding(torch.float32, *MODEL))
-
-
-def test_hypotheses_share_their_sentences_memory() -> None:
-    """Three hypotheses a sentence against one copy of its keys equal as many copies."""
-    model = Transformer(SMALL, 30).eval()
-    source = torch.randint(12, 30, (2, 6))
-    source[1, 3:] = PAD
-    target = torch.randint(12, 30, (6, 4))
-    shared = model.decode(target, model.encode(source))
-    copied = model.decode(target, model.encode(source.repeat_interleave(3, 0)))
-    torch.testing.assert_close(shared, copied, **rounding(torch.float32, *MODEL))

@@ -1,7 +1,7 @@
-"""Compiled layers train as the others do, are compiled before the first update, and are out of the way in validation.
+"""Compiled layers train like the others, are compiled before the first update, and are not used in validation.
 
-PyTorch captures the graphs here, forward and backward, and runs them as they are; the code that it makes of them for a
-GPU, the only device for which nmt compiles, is in tests/test_cuda.py.
+Here PyTorch captures the graphs, forward and backward, and runs them as they are. tests/test_cuda.py tests the code that it
+generates for a GPU, the only device for which nmt compiles.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from nmt.config import ModelConfig, TrainingConfig
 from nmt.data.batching import Plan
 from nmt.data.vocabulary import Vocabulary
 from nmt.model.transformer import Transformer
-from nmt.training.probe import LEAST, find_micro_batch
+from nmt.training.probe import MIN_TOKENS, find_micro_batch
 from nmt.training.ranks import Ranks
 from nmt.training.trainer import Trainer
 from nmt.validation import Validator
@@ -26,8 +26,8 @@ from tests.training.test_trainer import CPU, random_pairs
 pytestmark = pytest.mark.slow
 
 MODEL = ModelConfig(layers=3, d_model=32, heads=4, d_ff=64, dropout=0.0)
-KINDS = 3  # of what is compiled: encoder layer, decoder layer, loss
-# Few rows and many, short and long sides, sides as long as the other or as the rows are many, and at last a single row.
+COMPILED_KINDS = 3  # encoder layer, decoder layer, loss
+# Few rows and many, short and long sides, sides as long as each other or as the number of rows, and finally a single row.
 UPDATES = [
     np.arange(start, end) for start, end in ((0, 9), (9, 11), (11, 40), (40, 43), (43, 60), (0, 60), (7, 8), (9, 10))
 ]
@@ -36,17 +36,17 @@ UPDATES = [
 @dataclass
 class Trained:
     trainer: Trainer
-    losses: list[float]  # of the updates, summed up
-    graphs: int  # compiled before the first of them
+    losses: list[float]  # cumulative, after each update
+    graphs: int  # compiled before the first update
 
 
 def train(vocabulary: Vocabulary, compiled: bool) -> Trained:
-    """Micro-batches of many shapes, after the trials that find their size on a GPU."""
+    """Train on micro-batches of many shapes, after the probe that finds their size on a GPU."""
     config = TrainingConfig(warmup=10, tokens_per_update=200, micro_batch_tokens=100)
     torch.manual_seed(1)
     model, plan = Transformer(MODEL, len(vocabulary)), Plan(random_pairs(60), 200, 1)
     trainer = Trainer(model, plan, config, CPU, "fp32", compiled=compiled)
-    find_micro_batch(trainer, 2 * LEAST)
+    find_micro_batch(trainer, 2 * MIN_TOKENS)
     trained = Trained(trainer, [], counters["stats"]["unique_graphs"])
     for pairs in UPDATES:
         trained.trainer.update(pairs)
@@ -56,7 +56,7 @@ def train(vocabulary: Vocabulary, compiled: bool) -> Trained:
 
 @pytest.fixture(scope="module")
 def gpu() -> Iterator[pytest.MonkeyPatch]:
-    """A GPU's memory, without end."""
+    """Unlimited GPU memory."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.cuda, "mem_get_info", lambda _: (2**40, 2**40))
         for name in ("memory_reserved", "max_memory_allocated", "reset_peak_memory_stats"):
@@ -65,25 +65,24 @@ def gpu() -> Iterator[pytest.MonkeyPatch]:
 
 
 @pytest.fixture(scope="module")
-def eager(gpu: pytest.MonkeyPatch, vocabulary: Vocabulary) -> Trained:
-    return train(vocabulary, compiled=False)
-
-
-@pytest.fixture(scope="module")
-def compiled(gpu: pytest.MonkeyPatch, vocabulary: Vocabulary) -> Trained:
+def runs(gpu: pytest.MonkeyPatch, vocabulary: Vocabulary) -> tuple[Trained, Trained]:
+    """The same training, eager and compiled."""
+    eager = train(vocabulary, compiled=False)
     torch._dynamo.reset()
     counters.clear()
     gpu.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
-    return train(vocabulary, compiled=True)
+    return eager, train(vocabulary, compiled=True)
 
 
-def test_compiled_training_is_the_same_training(eager: Trained, compiled: Trained) -> None:
+def test_compiled_training_is_the_same_training(runs: tuple[Trained, Trained]) -> None:
+    eager, compiled = runs
     assert compiled.losses == pytest.approx(eager.losses, rel=1e-5)
     assert compiled.trainer.model.state_dict().keys() == eager.trainer.model.state_dict().keys()
 
 
-def test_each_kind_is_compiled_whole_and_before_the_first_update(compiled: Trained) -> None:
-    """Cuda 16: the trials that find a size see to it, whatever the shapes and the layer; a single row has graphs of its own."""
+def test_each_kind_is_compiled_whole_and_before_the_first_update(runs: tuple[Trained, Trained]) -> None:
+    """Cuda 16: the probe compiles everything for all shapes and layers; a single row has graphs of its own."""
+    _, compiled = runs
     trainer, plan = compiled.trainer, compiled.trainer.plan
     batches = [batch for pairs in UPDATES for batch in trainer.cut(pairs).batches]
     batches += [plan.batch(np.arange(first, first + rows)) for rows in range(1, 9) for first in range(0, 50, 7)]
@@ -95,16 +94,16 @@ def test_each_kind_is_compiled_whole_and_before_the_first_update(compiled: Train
     assert any(source == target for source, target in shapes)
     assert not counters["graph_break"]
     assert not counters["recompile_limit"]
-    assert compiled.graphs == counters["stats"]["unique_graphs"] == 2 * KINDS
+    assert compiled.graphs == counters["stats"]["unique_graphs"] == 2 * COMPILED_KINDS
 
 
-def test_validation_goes_around_what_is_compiled(
-    compiled: Trained, vocabulary: Vocabulary, demo_pairs: list[tuple[str, str]]
+def test_validation_bypasses_compiled_layers(
+    runs: tuple[Trained, Trained], vocabulary: Vocabulary, demo_pairs: list[tuple[str, str]]
 ) -> None:
-    """It finds what it finds of the same weights in a model never compiled, and compiles nothing; training goes on."""
+    """It finds the same as in a model that was never compiled, and compiles nothing; training goes on."""
     source, reference = zip(*demo_pairs[:5], strict=True)
-    trainer = compiled.trainer
-    validator = Validator("valid", list(source), list(reference), ("en", "de"), vocabulary, trainer.config, "fp32")
+    trainer = runs[1].trainer
+    validator = Validator("valid", list(source), list(reference), ("en", "de"), vocabulary, trainer.config)
     plain = Transformer(MODEL, len(vocabulary))
     plain.load_state_dict(trainer.model.state_dict())
     graphs = counters["stats"]["unique_graphs"]

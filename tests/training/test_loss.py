@@ -1,4 +1,4 @@
-"""Label smoothing against torch's own, and padding that counts nothing."""
+"""Label smoothing compared with PyTorch's own, and padding that adds nothing."""
 
 import math
 
@@ -10,32 +10,48 @@ from nmt.ids import PAD
 from nmt.training.loss import loss, losses
 
 D, V = 8, 11
+Example = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+each_smoothing = pytest.mark.parametrize("smoothing", [0.0, 0.1])
 
 
-def example() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def example() -> Example:
     targets = torch.randint(1, V, (3, 6))
     targets[1, 4:] = PAD
     return torch.randn(3, 6, D), torch.randn(V, D), targets
 
 
+def long_example(dtype: torch.dtype) -> Example:
+    """Many more positions and pieces than D; some rows are padded, one of them entirely."""
+    targets = torch.randint(1, 500, (9, 70))
+    targets[1, 40:] = targets[5, 1:] = targets[8] = PAD
+    states, matrix = torch.randn(9, 70, D, dtype=dtype), torch.randn(500, D, dtype=dtype)
+    return states.requires_grad_(), matrix.requires_grad_(), targets
+
+
+def torchs(states: torch.Tensor, matrix: torch.Tensor, targets: torch.Tensor, smoothing: float) -> torch.Tensor:
+    logits = F.linear(states, matrix).flatten(0, 1)
+    return F.cross_entropy(logits, targets.flatten(), ignore_index=PAD, label_smoothing=smoothing, reduction="sum")
+
+
+def relative_errors(found: torch.Tensor, exact: torch.Tensor, inputs: list[torch.Tensor]) -> list[float]:
+    """Of the loss and of its gradient by each input."""
+    sides = [[value.detach().double(), *torch.autograd.grad(value, inputs)] for value in (found, exact)]
+    return [float((one - other).norm() / other.norm()) for one, other in zip(*sides, strict=True)]
+
+
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.3])
-def test_equals_torchs_cross_entropy(smoothing: float) -> None:
-    states, matrix, targets = example()
-    torch.testing.assert_close(loss(states, matrix, targets, smoothing), torchs(states, matrix, targets, smoothing))
-
-
-def test_both_losses_come_from_one_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The smoothed one and the plain one, as validation wants them, for one projection to the vocabulary."""
-    states, matrix, targets = example()
-    exact = [torchs(states, matrix, targets, smoothing) for smoothing in (0.1, 0.0)]
+def test_equals_torchs_cross_entropy(smoothing: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both losses, smoothed and plain, come from one product with the output matrix."""
+    inputs = example()
+    expected = [torchs(*inputs, each) for each in (smoothing, 0.0)]
     linear, products = F.linear, []
 
-    def counted(*inputs: torch.Tensor) -> torch.Tensor:
-        products.append(inputs)
-        return linear(*inputs)
+    def counted(*factors: torch.Tensor) -> torch.Tensor:
+        products.append(factors)
+        return linear(*factors)
 
     monkeypatch.setattr(F, "linear", counted)
-    torch.testing.assert_close(list(losses(states, matrix, targets, 0.1)), exact)
+    torch.testing.assert_close(list(losses(*inputs, smoothing)), expected)
     assert len(products) == 1
 
 
@@ -58,60 +74,14 @@ def test_padded_targets_change_neither_loss_nor_gradient() -> None:
     (with_padding,) = torch.autograd.grad(padded, states)
     torch.testing.assert_close(gradient, with_padding)
     assert gradient[1, 4:].abs().max() == 0
+    assert loss(states, matrix, torch.full_like(targets, PAD), 0.1) == 0
 
 
-def test_batch_is_the_sum_of_its_sentences() -> None:
-    """A pair alone counts as much as beside a longer one; a batch without padding works."""
-    states, matrix, targets = example()
-    alone = sum(
-        loss(states[i : i + 1, :length], matrix, targets[i : i + 1, :length], 0.1) for i, length in enumerate((6, 4, 6))
-    )
-    torch.testing.assert_close(loss(states, matrix, targets, 0.1), alone)
-
-
-def long_example(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Many more positions and pieces than D; some rows padded, one of them wholly."""
-    targets = torch.randint(1, 500, (9, 70))
-    targets[1, 40:] = targets[5, 1:] = targets[8] = PAD
-    states, matrix = torch.randn(9, 70, D, dtype=dtype), torch.randn(500, D, dtype=dtype)
-    return states.requires_grad_(), matrix.requires_grad_(), targets
-
-
-def torchs(states: torch.Tensor, matrix: torch.Tensor, targets: torch.Tensor, smoothing: float) -> torch.Tensor:
-    logits = F.linear(states, matrix).flatten(0, 1)
-    return F.cross_entropy(logits, targets.flatten(), ignore_index=PAD, label_smoothing=smoothing, reduction="sum")
-
-
-def deviations(found: torch.Tensor, exact: torch.Tensor, inputs: list[torch.Tensor]) -> list[float]:
-    """Of the loss and of its gradient by each input, relative to the exact one's size."""
-    sides = [[value.detach().double(), *torch.autograd.grad(value, inputs)] for value in (found, exact)]
-    return [float((one - other).norm() / other.norm()) for one, other in zip(*sides, strict=True)]
-
-
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@each_smoothing
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_torchs_loss_and_gradients(dtype: torch.dtype, smoothing: float) -> None:
-    """Of states and matrix."""
+    """The gradients by states and matrix."""
     states, matrix, targets = long_example(dtype)
     found, exact = loss(states, matrix, targets, smoothing), torchs(states, matrix, targets, smoothing)
-    # Each processor adds in an order of its own: errors of a sum over the vocabulary grow with the root of its length.
-    most = torch.finfo(dtype).eps * len(matrix) ** 0.5
-    assert max(deviations(found, exact, [states, matrix])) < most
-
-
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_near_under_autocast(smoothing: float) -> None:
-    """With states in fp32, as LayerNorm gives them."""
-    states, matrix, targets = long_example(torch.float32)
-    exact = torchs(states, matrix, targets, smoothing)
-    with torch.autocast("cpu", torch.bfloat16):
-        value, *gradients = deviations(loss(states, matrix, targets, smoothing), exact, [states, matrix])
-    assert value < 1e-3
-    assert max(gradients) < 1e-2
-
-
-def test_padding_alone_is_no_loss() -> None:
-    states, matrix, targets = long_example(torch.float32)
-    found = loss(states, matrix, torch.full_like(targets, PAD), 0.1)
-    assert found == 0
-    assert all(gradient.abs().max() == 0 for gradient in torch.autograd.grad(found, [states, matrix]))
+    # Processors add in different orders: the error of a sum over the vocabulary grows with the root of its length.
+    assert max(relative_errors(found, exact, [states, matrix])) < torch.finfo(dtype).eps * len(matrix) ** 0.5

@@ -1,4 +1,4 @@
-"""How much a GPU takes at once, found by doubling: here a GPU that is made up, of so many bytes a token."""
+"""The probe finds by doubling how much fits in a GPU's memory: here a fake GPU with a fixed number of bytes a token."""
 
 from collections.abc import Callable
 
@@ -6,12 +6,11 @@ import pytest
 import torch
 
 from nmt.data.batching import Batch
-from nmt.training import probe
-from nmt.training.probe import FULL, LEAST, TARGET, find_micro_batch
+from nmt.training.probe import MIN_TOKENS, TARGET_LENGTH, USABLE_MEMORY, find_micro_batch
 from nmt.training.trainer import Trainer
 from tests.training.test_trainer import random_pairs, trainer_for
 
-Gpu = Callable[[float], list[int]]
+Fits = Callable[[float], None]
 
 
 @pytest.fixture
@@ -20,90 +19,57 @@ def trainer() -> Trainer:
 
 
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch, trainer: Trainer) -> Gpu:
-    """A GPU on which a micro-batch of so many tokens just fits, beside the sum of gradients; returns the sizes tried on it."""
-
-    def of(fitting: float) -> list[int]:
-        tried: list[int] = []
-
-        def peak(_: Trainer, tokens: int) -> float:
-            tried.append(tokens)
-            return 1_000.0 * tokens
-
-        room = (1_000 * fitting + 4 * trainer.model.count_parameters()) / FULL
-        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (0.75 * room, 2 * room))
-        monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 0.25 * room)  # by PyTorch, and free to use
-        monkeypatch.setattr(probe, "_peak", peak)
-        return tried
-
-    return of
-
-
-@pytest.mark.parametrize("fitting", [2.5, 5, 9.9])
-def test_the_largest_doubling_that_fits_is_found(trainer: Trainer, gpu: Gpu, fitting: float) -> None:
-    """The size found fits, and twice as much does not."""
-    tried = gpu(fitting * LEAST)
-    found = find_micro_batch(trainer, 1_000_000)
-    assert found <= fitting * LEAST < 2 * found
-    assert tried == [1, *(LEAST * 2**i for i in range(1, len(tried)))]
-    assert tried[-1] == 2 * found, "nothing is tried beyond the first size that does not fit"
-
-
-@pytest.mark.parametrize("most", [100, LEAST, 3 * LEAST, 4 * LEAST])
-def test_no_more_is_taken_than_is_of_use(trainer: Trainer, gpu: Gpu, most: int) -> None:
-    gpu(1_000 * LEAST)
-    assert find_micro_batch(trainer, most) == most
-
-
-def test_a_gpu_for_which_the_least_is_too_much_is_left_to_halving(trainer: Trainer, gpu: Gpu) -> None:
-    gpu(LEAST / 2)
-    assert find_micro_batch(trainer, 100_000) == LEAST
-
-
-def test_trying_leaves_everything_as_it_was(trainer: Trainer, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Weights, moments, progress, and no gradient; each trial was a micro-batch of its size with no padding in it.
-
-    A single row comes first, and no two sizes of a trial are equal: what is compiled for them serves all shapes.
-    """
-    peak, backward, batches = probe._peak, trainer.backward, list[Batch]()
-    gpu(1_000 * LEAST)
-    monkeypatch.setattr(probe, "_peak", peak)
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda _: None)
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: 1_000 * batches[-1].target_in.numel())
+def batches(monkeypatch: pytest.MonkeyPatch, trainer: Trainer) -> list[Batch]:
+    """The micro-batches tried on the GPU, each of 1,000 bytes a token."""
+    tried: list[Batch] = []
+    backward = trainer.backward
 
     def noted(batch: Batch, *place: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        batches.append(batch)
+        tried.append(batch)
         return backward(batch, *place)
 
     monkeypatch.setattr(trainer, "backward", noted)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda _: None)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: 1_000 * tried[-1].target_in.numel())
+    return tried
+
+
+@pytest.fixture
+def fits(monkeypatch: pytest.MonkeyPatch, trainer: Trainer, batches: list[Batch]) -> Fits:
+    """Sets how many tokens just fit on the GPU, besides the sum of gradients."""
+
+    def set_memory(tokens: float) -> None:
+        room = (1_000 * tokens + 4 * trainer.model.count_parameters()) / USABLE_MEMORY
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (0.75 * room, 2 * room))
+        monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 0.25 * room)  # by PyTorch, which can reuse it
+
+    return set_memory
+
+
+@pytest.mark.parametrize(("fitting", "found"), [(0.5, 1), (2.5, 2), (5, 4), (9.9, 8)])
+def test_the_largest_doubling_that_fits_is_found(
+    trainer: Trainer, batches: list[Batch], fits: Fits, fitting: float, found: int
+) -> None:
+    """Nothing is tried beyond the first size that does not fit. If even the minimum does not, training halves it."""
+    fits(fitting * MIN_TOKENS)
+    assert find_micro_batch(trainer, 1_000_000) == found * MIN_TOKENS
+    sizes = [1, *(2**power * MIN_TOKENS // TARGET_LENGTH for power in range(1, len(batches)))]
+    assert [len(batch.source) for batch in batches] == sizes
+    assert len(batches) == 1 + found.bit_length()
+
+
+@pytest.mark.parametrize("limit", [100, MIN_TOKENS, 3 * MIN_TOKENS, 4 * MIN_TOKENS])
+def test_the_probe_stops_at_the_limit_and_leaves_no_trace(
+    trainer: Trainer, batches: list[Batch], fits: Fits, limit: int
+) -> None:
+    """Weights, moments and progress are unchanged. Micro-batches have no padding and no two equal sizes (Cuda 16)."""
+    fits(1_000 * MIN_TOKENS)
     weights = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
     progress = repr(trainer.progress)
-    assert find_micro_batch(trainer, 4 * LEAST) == 4 * LEAST
-    assert [len(batch.source) for batch in batches] == [1, 2 * LEAST // TARGET, 4 * LEAST // TARGET]
+    assert find_micro_batch(trainer, limit) == limit
     assert all(len({*batch.source.shape, *batch.target_in.shape}) == 3 for batch in batches[:2])
     assert all(batch.cells == batch.tokens for batch in batches)
     assert all(torch.equal(weights[name], tensor) for name, tensor in trainer.model.state_dict().items())
     assert repr(trainer.progress) == progress
     assert all(not state[name].any() for state in trainer.optimizer.state.values() for name in state)
-    assert len(trainer.optimizer.state) == len(list(trainer.model.parameters()))
     assert all(parameter.grad is None for parameter in trainer.model.parameters())
-
-
-@pytest.mark.parametrize(
-    "error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED")]
-)
-def test_memory_that_runs_out_is_a_size_that_does_not_fit(
-    trainer: Trainer, gpu: Gpu, monkeypatch: pytest.MonkeyPatch, error: RuntimeError
-) -> None:
-    peak = probe._peak
-    gpu(1_000 * LEAST)
-    monkeypatch.setattr(probe, "_peak", peak)
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda _: None)
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: 0)
-
-    def small(batch: Batch, *place: int) -> None:
-        if batch.target_in.numel() > 4 * LEAST:
-            raise error
-
-    monkeypatch.setattr(trainer, "backward", small)
-    assert find_micro_batch(trainer, 1_000_000) == 4 * LEAST

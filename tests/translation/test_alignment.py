@@ -1,4 +1,4 @@
-"""Words and their pieces, and who looked at whom."""
+"""Words and their pieces, and which word attends to which."""
 
 import numpy as np
 from hypothesis import given, settings
@@ -8,8 +8,8 @@ from nmt.data.vocabulary import Vocabulary
 from nmt.translation.alignment import align, words
 
 
-def test_a_word_aligns_with_the_one_its_pieces_looked_at_most(vocabulary: Vocabulary) -> None:
-    """The pieces of a word count together, on both sides; EOS, however much was looked at, is no word."""
+def test_a_word_aligns_with_the_one_its_pieces_attend_to_most(vocabulary: Vocabulary) -> None:
+    """The pieces of a word count together, on both sides; EOS is no word, however much attention it gets."""
     source, target = (vocabulary.encode(text) for text in ("unbelievable old", "alten unglaublichen"))
     (long, short), (first, second) = words(source, vocabulary), words(target, vocabulary)
     assert len(long) > 1
@@ -21,13 +21,10 @@ def test_a_word_aligns_with_the_one_its_pieces_looked_at_most(vocabulary: Vocabu
         attention[place][short[0]] = 0.3
         attention[place][long[0]] = 0.2
     for place in second:
-        for column in long:  # each alone is less than what the other word has
+        for column in long:  # each alone gets less than the other word
             attention[place][column] = 0.3 / len(long)
         attention[place][short[0]] = 0.2
     assert align(np.array(attention), source, target, vocabulary) == [(1, 0), (0, 1)]
-
-
-def test_nothing_aligns_with_nothing(vocabulary: Vocabulary) -> None:
     assert align(np.ones((1, 1)), [], [], vocabulary) == []
 
 

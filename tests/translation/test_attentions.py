@@ -1,4 +1,4 @@
-"""All attentions of a sentence: those of torch's own layers, and of the translation that `nmt translate` gives."""
+"""All attentions of a sentence: those of PyTorch's own layers, for the translation that `nmt translate` gives."""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -11,13 +11,11 @@ from torch import Tensor, nn
 from nmt.config import ModelConfig
 from nmt.errors import UsageError
 from nmt.ids import BOS, EOS
-from nmt.model.attention import MultiHeadAttention
 from nmt.model.transformer import Transformer
-from nmt.translation.attentions import LONGEST, attend, watch
-from nmt.translation.forced import force
+from nmt.translation.attentions import MAX_SHOWN_PIECES, attend, attention_maps
 from tests.conftest import call
 from tests.model.test_transformer import copy_attention, copy_rest, randomised
-from tests.translation.test_search import sentences, small_model
+from tests.translation.test_search import sentences
 
 
 def weights_of_torch(attention: Any, x: Tensor, memory: Tensor, mask: Tensor | None = None) -> Any:
@@ -42,7 +40,6 @@ def stack_of_torch(model: Transformer, source: list[int], target: list[int]) -> 
     memory = model.encoder_norm(memory)
     x = model.embedding(torch.tensor([[BOS, *target]]))
     causal = nn.Transformer.generate_square_subsequent_mask(x.size(1))
-    ours: Any
     for ours in model.decoder:
         layer = nn.TransformerDecoderLayer(*shape, batch_first=True, norm_first=pre).eval()
         copy_rest(ours, layer)
@@ -58,29 +55,19 @@ def stack_of_torch(model: Transformer, source: list[int], target: list[int]) -> 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_weights_are_those_of_torchs_layers(norm: Literal["post", "pre"]) -> None:
-    """Every layer and head of all three attentions, to 1e-5; each row is a distribution, and no row sees the future."""
+    """In every layer and head, to 1e-5; each row is a distribution, and no row sees the future."""
     model = randomised(Transformer(ModelConfig(layers=3, d_model=32, heads=4, d_ff=64, norm=norm), 40)).eval()
     for source, target in zip(sentences(0), sentences(1), strict=True):
-        found = watch(model, source, target)
+        found = attention_maps(model, source, target)
         for ours, theirs in zip(found, stack_of_torch(model, source, target), strict=True):
             assert ours.shape == theirs.shape
             np.testing.assert_allclose(ours, theirs, atol=1e-5, rtol=0)
             np.testing.assert_allclose(ours.sum(-1), 1, atol=1e-5)
         assert not np.triu(found[1], 1).any()
-    assert all(module.seen is None for module in model.modules() if isinstance(module, MultiHeadAttention))
-
-
-def test_forced_decoding_shows_the_same_attention() -> None:
-    """What `--details` aligns words by is one layer of these maps, the mean of its heads."""
-    model = small_model(0)
-    for source, target in zip(sentences(0), sentences(1), strict=True):
-        _, _, cross = watch(model, source, target)
-        [forced] = force(model, [source], [target])
-        np.testing.assert_allclose(forced.attention, cross[-1].mean(0), atol=1e-6)
 
 
 def test_the_translation_is_that_of_nmt_translate(overfitted: Path) -> None:
-    """The text that translate gives, its pieces on both sides with EOS and BOS in place, and maps that fit them."""
+    """The same text, with the pieces of both sides, EOS and BOS in place, and maps of their sizes."""
     line = "  I have seen the old man. "
     maps = attend(overfitted, line)
     assert call("translate", "--no-split", "-m", overfitted, stdin=line.encode()).stdout.strip() == maps.translation
@@ -92,12 +79,10 @@ def test_the_translation_is_that_of_nmt_translate(overfitted: Path) -> None:
     assert (maps.encoder.shape, maps.decoder.shape, maps.cross.shape) == ((2, 4, s, s), (2, 4, t, t), (2, 4, t, s))
 
 
-@pytest.mark.parametrize("text", ["", " \u200b\t", "12.5 %", "-"])
-def test_what_is_not_translated_has_no_attention(text: str, overfitted: Path) -> None:
-    with pytest.raises(UsageError, match="no letter"):
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [("", "no letter"), (" \u200b\t", "no letter"), ("12.5 %", "no letter"), ("old man " * 200, str(MAX_SHOWN_PIECES))],
+)
+def test_untranslated_and_long_texts_are_refused(text: str, word: str, overfitted: Path) -> None:
+    with pytest.raises(UsageError, match=word):
         attend(overfitted, text)
-
-
-def test_a_text_that_nobody_could_look_at_is_refused(overfitted: Path) -> None:
-    with pytest.raises(UsageError, match=str(LONGEST)):
-        attend(overfitted, "old man " * LONGEST)

@@ -1,4 +1,4 @@
-"""How translations are written: what stands in a line of each format, and that all tell the same of a trained model."""
+"""Output formats: what a line of each holds, and that all agree about a trained model."""
 
 import json
 from collections.abc import Sequence
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import nmt
+from nmt.errors import UsageError
 from nmt.translation.hypothesis import length_penalty
 from nmt.translation.joining import Translation
 from nmt.translation.output import output_format
@@ -19,92 +20,61 @@ FOUND = [
 ]
 
 
-def test_text_is_the_best_alone() -> None:
-    """Without a number asked for, a line is the best translation and nothing else."""
+def test_text_is_the_best_translation_or_a_table() -> None:
+    """A row has line number, rank, score with four digits, and text; also if a single one is asked for."""
     assert output_format("text", None)(7, SOURCE, FOUND) == FOUND[0].text
-
-
-def test_n_best_are_a_table() -> None:
-    """A line each: line number, rank, score with four digits, text; also where one is asked for, and of a blank line."""
     write = output_format("text", 2)
     assert write(7, SOURCE, FOUND) == f"7\t1\t-0.4123\t{FOUND[0].text}\n7\t2\t-1.5000\tHalt"
     assert output_format("text", 1)(7, SOURCE, FOUND[1:]) == "7\t1\t-1.5000\tHalt"
     assert write(8, "", [Translation("", 0.0, 0.0, 0, [])]) == "8\t1\t0.0000\t"
-
-
-@pytest.mark.parametrize("n_best", [None, 2])
-def test_json_is_one_line_that_holds_all(n_best: int | None) -> None:
-    """An object on one line with the source as it was read, all digits, and no escape that JSON does not demand."""
-    written = output_format("json", n_best)(7, SOURCE, FOUND)
-    assert "\n" not in written
-    assert "ünd 😀" in written
-    assert json.loads(written) == {
-        "line": 7,
-        "source": SOURCE,
-        "hypotheses": [
-            {
-                "text": 'Sag "Halt!" ünd 😀',
-                "score": -0.41234567890123,
-                "log_probability": -3.25,
-                "tokens": 9,
-                "flags": ["limit"],
-            },
-            {"text": "Halt", "score": -1.5, "log_probability": -7.0, "tokens": 3, "flags": []},
-        ],
-    }
+    with pytest.raises(UsageError, match="--details"):
+        output_format("text", None, details=True)
 
 
 def translated(model: Path, lines: Sequence[str], *options: str) -> list[str]:
-    """What `nmt translate` writes of these lines."""
+    """The output of `nmt translate` for these lines."""
     done = call("translate", "-m", model, *options, stdin="\n".join(lines).encode())
     assert done.exit_code == 0, done.stderr
     return done.stdout_bytes.decode().split("\n")[:-1]
 
 
 def test_python_gives_what_the_command_gives(overfitted: Path, sources: list[str]) -> None:
-    """`nmt.load(...).translate([...], beam=...)` is the command's translation, for every beam, split by the same rules."""
+    """`nmt.load(...).translate([...], beam=...)` is the command's translation, split by the same rules."""
     translator = nmt.load(str(overfitted))
-    assert (translator.source, translator.spaced) == ("en", (True, True))  # as config.json has it
     lines = [*sources[:10], "", "-", "Hello world", " ".join(sources[:3])]
     for beam in (1, 4):
         assert translator.translate(lines, beam=beam) == translated(overfitted, lines, "--beam", str(beam))
 
 
-def test_n_best_and_json_tell_the_same(overfitted: Path, sources: list[str]) -> None:
-    """Both list the same translations, the best first, and the first is what is written without them."""
+def test_n_best_and_json_agree(overfitted: Path, sources: list[str]) -> None:
+    """Both list the same translations, best first, and the first one is written without them; scores follow the formula."""
     lines = [*sources[:6], "", "-", " ".join(sources[:2]), "Hello world"]
     plain = translated(overfitted, lines)
     table = [row.split("\t") for row in translated(overfitted, lines, "--n-best", "3")]
     records = [json.loads(row) for row in translated(overfitted, lines, "--n-best", "3", "--format", "json")]
+    lists = [record["hypotheses"] for record in records]
     assert [(record["line"], record["source"]) for record in records] == list(enumerate(lines, 1))
-    found = [
-        (record["line"], rank, hypothesis)
-        for record in records
-        for rank, hypothesis in enumerate(record["hypotheses"], 1)
-    ]
     assert table == [
-        [str(line), str(rank), f"{hypothesis['score']:.4f}", hypothesis["text"]] for line, rank, hypothesis in found
+        [str(number), str(rank), f"{each['score']:.4f}", each["text"]]
+        for number, hypotheses in enumerate(lists, 1)
+        for rank, each in enumerate(hypotheses, 1)
     ]
-    assert [record["hypotheses"][0]["text"] for record in records] == plain
-    assert [len(record["hypotheses"]) for record in records] == [3, 3, 3, 3, 3, 3, 1, 1, 3, 3]
-    for record in records:
-        scores = [hypothesis["score"] for hypothesis in record["hypotheses"]]
+    assert [hypotheses[0]["text"] for hypotheses in lists] == plain
+    assert [len(hypotheses) for hypotheses in lists] == [3, 3, 3, 3, 3, 3, 1, 1, 3, 3]
+    for hypotheses in lists:
+        scores = [each["score"] for each in hypotheses]
         assert scores == sorted(scores, reverse=True)
-        assert len({hypothesis["text"] for hypothesis in record["hypotheses"]}) == len(scores)
-    for record in records[:6]:
-        for hypothesis in record["hypotheses"]:
-            penalty = length_penalty(hypothesis["tokens"], 0.6)
-            assert hypothesis["score"] == pytest.approx(hypothesis["log_probability"] / penalty, rel=1e-5)
-    for number in (6, 7):
-        assert records[number]["hypotheses"][0] | {"text": ""} == {
-            "text": "", "score": 0.0, "log_probability": 0.0, "tokens": 0, "flags": []
-        }  # fmt: skip
-    both = [records[number]["hypotheses"][0] for number in (0, 1)]
-    assert records[8]["hypotheses"][0]["score"] == pytest.approx(sum(one["score"] for one in both), abs=1e-4)
+        assert len({each["text"] for each in hypotheses}) == len(scores)
+    for each in (each for hypotheses in lists[:6] for each in hypotheses):
+        penalty = length_penalty(each["tokens"], 0.6)
+        assert each["score"] == pytest.approx(each["log_probability"] / penalty, rel=1e-5)
+    copied = {"score": 0.0, "log_probability": 0.0, "tokens": 0, "flags": []}
+    assert lists[6:8] == [[{"text": ""} | copied], [{"text": "-"} | copied]]
+    assert lists[8][0]["score"] == pytest.approx(lists[0][0]["score"] + lists[1][0]["score"], abs=1e-4)
 
 
-def test_details_tell_each_piece_and_each_word(overfitted: Path, sources: list[str]) -> None:
-    """Log-probabilities add up to the translation's own, and links stay within a sentence."""
+def test_details_of_each_piece_and_each_word(overfitted: Path, sources: list[str]) -> None:
+    """Log-probabilities add up to that of the translation, and links stay within a sentence."""
     lines = [f"{one} {other}" for one, other in zip(sources[:20:2], sources[1:20:2], strict=True)]
     plain, detailed = (
         [json.loads(row) for row in translated(overfitted, lines, "--format", "json", *more)]
@@ -117,10 +87,8 @@ def test_details_tell_each_piece_and_each_word(overfitted: Path, sources: list[s
         assert "".join(one["pieces"]).replace("</s>", "").replace("\u2581", " ").strip() == one["text"]
         links = [tuple(map(int, link.split("-"))) for link in one.pop("alignment").split()]
         assert [target for _, target in links] == list(range(len(one["text"].split())))
-        middle, target_middle = (
-            words.split().index(next(w for w in words.split() if w.endswith("."))) for words in (line, one["text"])
-        )
-        assert all((i <= middle) == (j <= target_middle) for i, j in links), "a link from one sentence into the other"
-        assert max(i for i, _ in links) < len(line.split())
+        middles = (next(i for i, word in enumerate(text.split()) if "." in word) for text in (line, one["text"]))
+        source_middle, target_middle = middles
+        assert all((i <= source_middle) == (j <= target_middle) for i, j in links)
         del one["pieces"], one["log_probabilities"]
         assert record == before

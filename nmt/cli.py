@@ -90,9 +90,7 @@ def faults_reported() -> Iterator[None]:
         raise SystemExit(error.exit_code) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None
-    except (
-        OSError
-    ) as error:  # a full disk, a device that went away; or a reader that has seen enough, which is no error
+    except OSError as error:  # a full disk, a device that went away; or a reader that has seen enough, which is no error
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # otherwise the interpreter complains again as it exits
         if isinstance(error, BrokenPipeError):
             raise SystemExit(0) from None
@@ -124,9 +122,7 @@ def version(asked: bool) -> None:
         raise typer.Exit
 
 
-Version = Annotated[
-    bool, typer.Option("--version", callback=version, is_eager=True, help="Print the version and exit.")
-]
+Version = Annotated[bool, typer.Option("--version", callback=version, is_eager=True, help="Print the version and exit.")]
 
 
 @app.callback()

@@ -28,9 +28,7 @@ class ModelConfig(BaseModel):
     dropout: float = Field(0.1, ge=0, lt=1, description="Dropout on sub-layer outputs and embeddings (P_drop).")
     attention_dropout: float = Field(0.0, ge=0, lt=1, description="Dropout on attention weights (the paper has none).")
     relu_dropout: float = Field(0.0, ge=0, lt=1, description="Dropout in the feed-forward layers (the paper has none).")
-    norm: Literal["post", "pre"] = Field(
-        "post", description="LayerNorm after each sub-layer, as in the paper, or before."
-    )
+    norm: Literal["post", "pre"] = Field("post", description="LayerNorm after each sub-layer, as in the paper, or before.")
     layer_norm_epsilon: float = Field(1e-6, gt=0, description="Epsilon of LayerNorm (the authors' code: 1e-6).")
 
     def model_post_init(self, _context: Any) -> None:
@@ -65,15 +63,11 @@ class TrainingConfig(BaseModel):
     drop_duplicates: bool = Field(False, description="Drop training pairs that occurred before.")
     drop_identical: bool = Field(False, description="Drop training pairs whose two sides are equal.")
     seed: int = Field(1, ge=0, lt=2**63, description="Random seed for weights, order, dropout and vocabulary.")
-    validate_every: int = Field(
-        1_500, ge=1, le=MAX_COUNT, description="Updates between checkpoints; each one is validated."
-    )
+    validate_every: int = Field(1_500, ge=1, le=MAX_COUNT, description="Updates between checkpoints; each one is validated.")
     patience: int | None = Field(
         None, ge=1, le=MAX_COUNT, description="Stop after this many validations without a better BLEU."
     )
-    average: int = Field(
-        5, ge=1, le=MAX_COUNT, description="Number of last checkpoints averaged into the final weights."
-    )
+    average: int = Field(5, ge=1, le=MAX_COUNT, description="Number of last checkpoints averaged into the final weights.")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="Device to compute on.")
     precision: Literal["auto", "fp32", "bf16"] = Field(
         "auto", description="Number format. auto: bf16 if the hardware has it, but fp32 to translate on a CPU."

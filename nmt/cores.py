@@ -46,9 +46,7 @@ def _quotas() -> Iterator[float]:
             mounts, files = ["cpu", controllers], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]  # -1 is no limit
         for mount in mounts if number == "0" or "cpu" in controllers.split(",") else ():
             top = ROOT / "sys/fs/cgroup" / mount
-            inner = top / os.path.normpath(path).lstrip(
-                "/"
-            )  # a container may see the host's path, which does not exist here
+            inner = top / os.path.normpath(path).lstrip("/")  # a container may see the host's path, which does not exist here
             for folder in (inner, *(parent for parent in inner.parents if parent.is_relative_to(top))):
                 with suppress(OSError, ValueError):
                     quota, period = (int(word) for file in files for word in (folder / file).read_text().split())

@@ -51,11 +51,7 @@ def find_device(name: str) -> torch.device:
 def _own_gpu() -> torch.device:
     """The GPU of this process."""
     process = this_process()
-    return (
-        torch.device("cuda", process.local_rank % torch.cuda.device_count())
-        if process.count > 1
-        else torch.device("cuda")
-    )
+    return torch.device("cuda", process.local_rank % torch.cuda.device_count()) if process.count > 1 else torch.device("cuda")
 
 
 def find_precision(name: str, device: torch.device) -> str:

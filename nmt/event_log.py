@@ -41,11 +41,7 @@ class EventLog:
         """
 
         def repeats(kind: str, step: int) -> bool:
-            return (
-                step > update
-                or (kind == "validation" and step not in validated)
-                or (kind == "average" and not finished)
-            )
+            return step > update or (kind == "validation" and step not in validated) or (kind == "average" and not finished)
 
         if self.path.exists():
             kept = [event for event in self.read() if not repeats(event["event"], event["step"])]

@@ -66,9 +66,7 @@ def export(path: Path, quantization: str | None, reporter: Reporter) -> None:
     reporter.say(f"next: nmt translate -m {path} --engine ctranslate2 FILE")
 
 
-def write(
-    folder: Path, network: Transformer, vocabulary: Vocabulary, quantization: str | None, record: dict[str, Any]
-) -> None:
+def write(folder: Path, network: Transformer, vocabulary: Vocabulary, quantization: str | None, record: dict[str, Any]) -> None:
     """Write the network in CTranslate2's format, replacing an earlier one, with the record of what it was made from."""
     spec = specification(network, vocabulary)
     spec.validate()
@@ -79,9 +77,7 @@ def write(
     (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
-def compare(
-    engine: Engine, exported: Engine, sources: list[list[int]], precision: str, pieces: int | None = None
-) -> int:
+def compare(engine: Engine, exported: Engine, sources: list[list[int]], precision: str, pieces: int | None = None) -> int:
     """The number of sources with the same greedy ids in both engines, or with the same first `pieces` of them.
 
     Raises NmtError if too few are the same.

@@ -31,9 +31,7 @@ def locked(directory: ModelDirectory, restart: bool = False) -> Iterator[SavedMo
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise UsageError(
-                f"{directory.path}: another run is training here; wait for it, or name another --model"
-            ) from None
+            raise UsageError(f"{directory.path}: another run is training here; wait for it, or name another --model") from None
         for path in directory.files():  # half-written files of a run that ended suddenly
             remove(path.with_name(path.name + ".part"))
         try:

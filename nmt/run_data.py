@@ -155,9 +155,7 @@ def _start(plan: RunPlan, corpus: Corpus, vocabulary: Vocabulary, facts: dict[st
     for split, pairs in heldout.items():
         directory.write_heldout(split, plan.languages, pairs)
         if blank := [number for number, pair in enumerate(pairs, 1) if any(map(is_blank, pair))]:
-            reporter.warn(
-                f"the {split} text: {blank_lines(blank, len(pairs))}, on one side or both; BLEU counts them too"
-            )
+            reporter.warn(f"the {split} text: {blank_lines(blank, len(pairs))}, on one side or both; BLEU counts them too")
     identity = plan.identity()
     identity["data"] = plan.data | facts | {"copies_letterless": copies}
     directory.write_config(

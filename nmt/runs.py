@@ -154,9 +154,7 @@ class _Run:
             )
         if not _finished(trainer):
             number = signals[0] if signals else signal.SIGTERM  # another rank received it
-            raise Interrupted(
-                f"stopped after update {progress.update:,} and saved; the same command resumes there", number
-            )
+            raise Interrupted(f"stopped after update {progress.update:,} and saved; the same command resumes there", number)
         session.finish()
         here = self.directory.path
         steps = [

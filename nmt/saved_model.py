@@ -69,9 +69,7 @@ class SavedModel:
                 raise UsageError(f"{path}: holds {found} lines instead of {count:,}; restore it from a copy")
         expected = data.sha256.get(split)  # BEFORE has none
         if expected and fingerprint(zip(source, target, strict=True)) != (count, expected):
-            raise UsageError(
-                f"{paths[0]}: this and {paths[1].name} are not the text of config.json; restore both from a copy"
-            )
+            raise UsageError(f"{paths[0]}: this and {paths[1].name} are not the text of config.json; restore both from a copy")
         return source, target
 
     def network(self) -> "Transformer":
@@ -80,9 +78,7 @@ class SavedModel:
         from nmt.weights import load_weights
 
         weights = load_weights(self.weights_path, self.description.kind)
-        mismatch = UsageError(
-            f"{self.weights_path}: does not fit {self.directory.config_path}; they are of different models"
-        )
+        mismatch = UsageError(f"{self.weights_path}: does not fit {self.directory.config_path}; they are of different models")
         # Counted first: a network of the size in config.json may be too large to build.
         expected = parameters(self.description.model, len(self.vocabulary))["total"]
         if sum(tensor.numel() for tensor in weights.values()) != expected:

@@ -178,9 +178,7 @@ class Session:
         status = f"loss {interval.loss:.3f}, {interval.tokens_per_second:,.0f} tokens/s, {left} left"
         reporter.bar.update(self.task, completed=interval.update, status=status)
         if not reporter.on_terminal and interval.update % LINE_EVERY == 0:
-            reporter.say(
-                f"update {interval.update:,} of {self.config.steps:,}: {status}, lr {interval.learning_rate:.2e}"
-            )
+            reporter.say(f"update {interval.update:,} of {self.config.steps:,}: {status}, lr {interval.learning_rate:.2e}")
 
     def write_report(self) -> None:
         """Write report.html from the log."""

@@ -8,9 +8,7 @@ from typing import Any
 from nmt.config import ModelConfig
 
 FP32_BYTES, BF16_BYTES = 4, 2
-TRAINING_FACTOR = (
-    3  # forward FLOPs to training FLOPs: each product has a gradient for its input and one for its weights
-)
+TRAINING_FACTOR = 3  # forward FLOPs to training FLOPs: each product has a gradient for its input and one for its weights
 
 
 def parameters(config: ModelConfig, vocabulary_size: int) -> dict[str, Any]:

@@ -41,9 +41,7 @@ def load_weights(path: Path, kind: str = "") -> dict[str, Tensor]:
     except (SafetensorError, OSError, ValueError, AttributeError) as error:
         raise UsageError(f"{path}: not a weights file, or damaged ({error}); restore it from a copy") from None
     if kind and label.get(KIND, "") not in ("", kind):
-        raise UsageError(
-            f"{path}: made for a model of other languages, vocabulary or architecture; restore the model's own"
-        )
+        raise UsageError(f"{path}: made for a model of other languages, vocabulary or architecture; restore the model's own")
     return weights
 
 

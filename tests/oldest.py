@@ -18,10 +18,6 @@ def bounds(*requirements: str) -> dict[str, str]:
 if __name__ == "__main__":
     pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines())
     extras = PROJECT["optional-dependencies"]
-    oldest = bounds(
-        *PROJECT["dependencies"], *(line for name in ("fast", "moses", "tensorboard") for line in extras[name])
-    )
-    for name, version in (
-        {tool: pins[tool] for tool in bounds(*extras["dev"])} | oldest | {"torch": pins["torch"]}
-    ).items():
+    oldest = bounds(*PROJECT["dependencies"], *(line for name in ("fast", "moses", "tensorboard") for line in extras[name]))
+    for name, version in ({tool: pins[tool] for tool in bounds(*extras["dev"])} | oldest | {"torch": pins["torch"]}).items():
         print(f"{name}=={version}")

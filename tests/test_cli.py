@@ -77,9 +77,7 @@ def test_options_are_few_and_frozen() -> None:
     assert len(found) < 50
 
 
-@pytest.mark.parametrize(
-    "words", ["trane", "--langs", "train --steps=many", *(f"{name} --nothing" for name in COMMANDS)]
-)
+@pytest.mark.parametrize("words", ["trane", "--langs", "train --steps=many", *(f"{name} --nothing" for name in COMMANDS)])
 def test_wrong_usage_exits_with_2(words: str) -> None:
     """An unknown command or option, or a word for a number, is wrong usage, and stdout stays empty."""
     done = call(*words.split())

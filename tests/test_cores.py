@@ -69,9 +69,7 @@ print(*seen)
 """
     environment = {name: text for name, text in os.environ.items() if name != "OMP_NUM_THREADS"}
     environment |= {"OMP_NUM_THREADS": asked} if asked else {}
-    printed = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
-    )
+    printed = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert printed.stdout.split() == set_to
 
 

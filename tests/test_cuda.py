@@ -154,9 +154,7 @@ def test_search_finds_what_a_cpu_finds(precision: str, options: SearchOptions) -
     assert same >= (6 if precision == "bf16" else 12 if EMULATED else 11)
     for one, other in zip(chain(*on_gpu), chain(*on_cpu), strict=True):
         if one.ids == other.ids:
-            assert one.score == pytest.approx(
-                other.score, rel=10 * TOLERANCE[precision] if precision == "fp32" else 2e-2
-            )
+            assert one.score == pytest.approx(other.score, rel=10 * TOLERANCE[precision] if precision == "fp32" else 2e-2)
             if one.forced and other.forced and precision == "fp32":
                 log_p = one.forced.log_probabilities, other.forced.log_probabilities
                 assert log_p[0] == pytest.approx(log_p[1], rel=1e-3, abs=1e-4)

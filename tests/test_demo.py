@@ -27,9 +27,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.Com
     model = tmp_path_factory.mktemp("demo") / "demo-model"
     tools = [f"BIN={Path(sys.executable).parent}", f"DEMO={model}", "--assume-old=.venv/installed"]
     model.mkdir()
-    done = subprocess.run(
-        ["make", "demo", *tools], cwd=ROOT, capture_output=True, text=True, timeout=1_200, check=False
-    )
+    done = subprocess.run(["make", "demo", *tools], cwd=ROOT, capture_output=True, text=True, timeout=1_200, check=False)
     assert done.returncode == 0, done.stderr
     return model, done
 

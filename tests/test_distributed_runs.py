@@ -96,9 +96,7 @@ def test_two_ranks_make_the_run_of_one(together: tuple[Path, Done], alone: Path)
     lines = done.stderr.splitlines()
     assert (done.stdout, len(lines)) == ("", len(set(lines)))
     assert "parameters on 2 ranks, each on CPU" in done.stderr
-    names, expected = (
-        {path.name for path in each.rglob("*") if path.parent.name != "tensorboard"} for each in (model, alone)
-    )
+    names, expected = ({path.name for path in each.rglob("*") if path.parent.name != "tensorboard"} for each in (model, alone))
     assert names == expected
     own = CLOCKS | {"padding", "samples", "bleu", "same"}
     for event, other in zip(events(model), events(alone), strict=True):

@@ -123,9 +123,7 @@ def test_without_held_out_text_random_sentences_are_compared(model: Path) -> Non
     assert "no held-out text" in done.stderr
 
 
-def test_an_export_of_other_weights_or_another_vocabulary_is_refused(
-    model: Path, demo_pairs: list[tuple[str, str]]
-) -> None:
+def test_an_export_of_other_weights_or_another_vocabulary_is_refused(model: Path, demo_pairs: list[tuple[str, str]]) -> None:
     """After more training the old export is refused until the next one; so it is if ids mean other pieces."""
     shutil.copy(model / "checkpoints" / "step-000200" / "model.safetensors", model / "model.safetensors")
     assert "nmt export" in refusal(translate(model))
@@ -179,9 +177,7 @@ def test_without_the_extra(exported: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert "pip install" in refusal(translate(exported))
 
 
-def test_an_export_that_translates_differently_is_not_put_in_place(
-    model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_export_that_translates_differently_is_not_put_in_place(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """X1: without scaled embeddings the export would load and translate, but differently. The old export stays."""
     specification = exporting.specification
 
@@ -219,9 +215,7 @@ def test_an_int8_export_that_translates_differently_is_not_put_in_place(
 
 
 @pytest.mark.parametrize("fault", [OSError(28, "No space left on device"), KeyboardInterrupt()])
-def test_an_interrupted_export_leaves_the_old_one(
-    fault: BaseException, model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_export_leaves_the_old_one(fault: BaseException, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         assert (model / "ctranslate2.part" / "model.bin").exists()
         raise fault

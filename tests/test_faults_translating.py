@@ -103,9 +103,7 @@ def test_output_onto_a_mount(overfitted: Path, tmp_path: Path, source: str) -> N
     assert {path.name for path in tmp_path.iterdir()} == {"in", "outside", "bound"}
 
 
-def test_output_in_a_folder_that_cannot_be_written(
-    overfitted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_output_in_a_folder_that_cannot_be_written(overfitted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """N7: a file in it that can be is written in place; a new file is refused before a model is loaded."""
     # By this answer, because root may write anywhere.
     monkeypatch.setattr("nmt.destination.os.access", lambda path, mode: not (mode & os.W_OK and Path(path) == tmp_path))

@@ -103,9 +103,7 @@ def test_both_texts_are_reported_throughout(uninterrupted: tuple[Path, Result]) 
     assert "old corpus" in (model / "report.html").read_text(encoding="utf-8")
 
 
-def test_checkpoints_and_fine_tuned_models_are_origins_too(
-    straight: Path, tuned: Path, new: Path, tmp_path: Path
-) -> None:
+def test_checkpoints_and_fine_tuned_models_are_origins_too(straight: Path, tuned: Path, new: Path, tmp_path: Path) -> None:
     """A checkpoint gives its own weights, not the average; the old text is that of the origin, not of the origin's origin."""
     folder = straight / "checkpoints" / "step-000016"
     assert tune(folder, new, tmp_path / "one", *SHORT, "--steps", "1").exit_code == 0

@@ -25,9 +25,7 @@ def limit(size: int) -> None:
 
 
 @contextmanager
-def full(
-    updates: Collection[int], room: Callable[[], int] = lambda: 0, look: Callable[[int], object] = id
-) -> Iterator[None]:
+def full(updates: Collection[int], room: Callable[[], int] = lambda: 0, look: Callable[[int], object] = id) -> Iterator[None]:
     """Within, files cannot grow beyond `room` from each of these updates to the next; `look` is called after each update."""
 
     def fill(update: int) -> None:
@@ -51,9 +49,7 @@ def roomy(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("nothing_fits", [True, False], ids=["no file fits", "the weights fit, the moments do not"])
-def test_a_checkpoint_that_cannot_be_saved_ends_nothing(
-    corpus: Path, roomy: Path, tmp_path: Path, nothing_fits: bool
-) -> None:
+def test_a_checkpoint_that_cannot_be_saved_ends_nothing(corpus: Path, roomy: Path, tmp_path: Path, nothing_fits: bool) -> None:
     """C3: It is reported; the one before stays whole, the next is saved, and the run ends as one that always had room."""
     model, checkpoints = tmp_path / "model", dict[int, dict[str, bytes]]()
     room = 0 if nothing_fits else (roomy / "model.safetensors").stat().st_size + 1_000

@@ -60,9 +60,7 @@ WIDE = [f"utf-{width}{order}" for width in (16, 32) for order in ("", "-le", "-b
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", *WIDE])
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, lzma.compress, bz2.compress])
-def test_packed_and_wide_text_is_known_by_its_bytes(
-    tmp_path: Path, encoding: str, pack: Callable[[bytes], bytes]
-) -> None:
+def test_packed_and_wide_text_is_known_by_its_bytes(tmp_path: Path, encoding: str, pack: Callable[[bytes], bytes]) -> None:
     """N3: UTF-16 and UTF-32, with a byte order mark or without, and gzip, xz and bzip2, whatever the name, or from a pipe."""
     for text in SCRIPTS:
         lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]

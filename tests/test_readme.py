@@ -61,9 +61,7 @@ def test_every_command_runs_in_order(tmp_path: Path, demo_pairs: list[tuple[str,
         else:
             assert printed == [], line
     [script] = [block for language, block in BLOCKS if language == "python"]
-    assert re.match(
-        r"\[['\"].*['\"]\]\n", subprocess.check_output([sys.executable, "-c", script], cwd=tmp_path, text=True)
-    )
+    assert re.match(r"\[['\"].*['\"]\]\n", subprocess.check_output([sys.executable, "-c", script], cwd=tmp_path, text=True))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -206,9 +206,7 @@ def test_no_text_is_invented_and_none_is_left_out(strange: Found, nmt: Nmt, over
     assert printed(nmt("translate", "-", "-m", overfitted)) == []
 
 
-def test_a_thousand_lines_come_back_in_their_places(
-    overfitted: Path, sources: list[str], nmt: Nmt, tmp_path: Path
-) -> None:
+def test_a_thousand_lines_come_back_in_their_places(overfitted: Path, sources: list[str], nmt: Nmt, tmp_path: Path) -> None:
     """B5: from file to file and through a pipe, the n-th line is the translation of the n-th."""
     words = ["translate", "-m", overfitted, "--beam", "1"]
     known = dict(zip(sources[:100], printed(nmt(*words, stdin=joined(sources[:100]).encode())), strict=True))

@@ -741,9 +741,7 @@ def corpus(size: int) -> list[Pair]:
 def split(pairs: list[Pair]) -> dict[str, list[Pair]]:
     """Hold out sentences made of words that the training part has too. Exits if a word form would be new."""
     counts = [Counter(word for pair in pairs for word in words(pair[side])) for side in (0, 1)]
-    common = [
-        all(counts[side][word] >= MIN_OCCURRENCES for side in (0, 1) for word in words(pair[side])) for pair in pairs
-    ]
+    common = [all(counts[side][word] >= MIN_OCCURRENCES for side in (0, 1) for word in words(pair[side])) for pair in pairs]
     held_out = [index for index, fit in enumerate(common) if fit][-2 * HELD_OUT :]
     kept = [pair for index, pair in enumerate(pairs) if index < held_out[0] or not common[index]]
     splits = {

@@ -120,9 +120,7 @@ def _padded(side: Side, sentences: np.ndarray, first: int | None = None, last: i
     padded = np.full((len(sentences), int(lengths.max()) + 1), PAD, dtype=np.int64)
     body = padded if first is None else padded[:, 1:]
     before = np.cumsum(lengths) - lengths  # pieces of the sentences before
-    body[np.arange(body.shape[1]) < lengths[:, None]] = side.ids[
-        np.repeat(starts - before, lengths) + np.arange(lengths.sum())
-    ]
+    body[np.arange(body.shape[1]) < lengths[:, None]] = side.ids[np.repeat(starts - before, lengths) + np.arange(lengths.sum())]
     if first is not None:
         padded[:, 0] = first
     if last is not None:

@@ -118,17 +118,14 @@ def prepare(pairs: Iterable[Pair], encoder: Encoder, report: CleaningReport) -> 
     return PreparedPairs(*sides)
 
 
-def write_pairs(
-    folder: Path, pairs: Iterable[Pair], encoder: Encoder, done: Callable[[Encoded], None]
-) -> dict[str, Any]:
+def write_pairs(folder: Path, pairs: Iterable[Pair], encoder: Encoder, done: Callable[[Encoded], None]) -> dict[str, Any]:
     """Encode pairs into files that `PreparedPairs.open` opens, in bounded memory. Returns the manifest.
 
     Each chunk is handed to `done` once it is written.
     """
     with ExitStack() as stack:
         ids, starts = (
-            [stack.enter_context((folder / f"{side}.{kind}").open("wb")) for side in SIDES]
-            for kind in ("ids", "starts")
+            [stack.enter_context((folder / f"{side}.{kind}").open("wb")) for side in SIDES] for kind in ("ids", "starts")
         )
         ends = [0, 0]
         for file in starts:

@@ -55,9 +55,7 @@ def hash_files(paths: Iterable[Path]) -> list[str]:
 
 def _hash_file(path: Path) -> str:
     if path.exists() and not path.is_file():  # opening a pipe would wait for a writer
-        raise UsageError(
-            f"{path}: a pipe or a device or a folder; the text is read several times, so write it to a file"
-        )
+        raise UsageError(f"{path}: a pipe or a device or a folder; the text is read several times, so write it to a file")
     try:
         return sha256_of(path)
     except OSError as error:

@@ -123,9 +123,7 @@ def _read_jsonl(path: Path, source: str, target: str) -> Iterator[Pair]:
         except ValueError as error:
             reason = getattr(error, "msg", None) or error
             example = json.dumps({source: "...", target: "..."}, ensure_ascii=False)
-            raise UsageError(
-                f"{path}, line {number}: {reason}; each line must be an object such as {example}"
-            ) from None
+            raise UsageError(f"{path}, line {number}: {reason}; each line must be an object such as {example}") from None
         yield pair
 
 

@@ -124,6 +124,4 @@ def _alphabet(sample: list[str], most: int) -> str:
         counts.update(text)
     least = MIN_CHARACTER_SHARE * counts.total()
     common = [character for character, n in counts.most_common(most) if n >= least and character != " "]
-    return KEYBOARD_SIGNS + "".join(
-        character for character in common if character not in KEYBOARD_SIGNS + NEVER_REQUIRED
-    )
+    return KEYBOARD_SIGNS + "".join(character for character in common if character not in KEYBOARD_SIGNS + NEVER_REQUIRED)

@@ -51,9 +51,7 @@ class Embedding(nn.Module):
     def forward(self, ids: Tensor, start: int = 0) -> Tensor:
         """Ids [B, T], the first at position `start` -> [B, T, D]."""
         end, d_model = start + ids.size(1), self.weight.size(1)
-        positions = (
-            self.positions
-        )  # read once: another thread may replace it with a table that is too short for this one
+        positions = self.positions  # read once: another thread may replace it with a table that is too short for this one
         if end > positions.size(0):
             self.positions = positions = sinusoids(2 * end, d_model).to(self.weight.device)
         return self.dropout(F.embedding(ids, self.weight, padding_idx=PAD) * math.sqrt(d_model) + positions[start:end])

@@ -60,9 +60,7 @@ class ScoreOptions:
         return METRICS if self.metric == "all" else (self.metric,)
 
 
-def score_files(
-    hypotheses: Sequence[str], references: Sequence[Path], options: ScoreOptions, reporter: Reporter
-) -> list[str]:
+def score_files(hypotheses: Sequence[str], references: Sequence[Path], options: ScoreOptions, reporter: Reporter) -> list[str]:
     """Scores the hypothesis files (`-` is stdin), one per system, against the references. Returns the lines to print."""
     if not references:
         raise UsageError("name what to score against with -r REFERENCE")
@@ -80,9 +78,7 @@ def score_files(
     return _score(evaluation, title, language, options, reporter)
 
 
-def score_model(
-    path: Path, references: Sequence[Path], options: ScoreOptions, device: str, reporter: Reporter
-) -> list[str]:
+def score_model(path: Path, references: Sequence[Path], options: ScoreOptions, device: str, reporter: Reporter) -> list[str]:
     """Translates the model's held-out test set and scores that. Returns the lines to print."""
     from nmt.translation.loading import load_translator
 

@@ -39,9 +39,7 @@ def _peak_memory(trainer: Trainer, tokens: int) -> float:
     torch.cuda.reset_peak_memory_stats(trainer.device)
     try:
         source = torch.full((rows, SOURCE_LENGTH), FIRST_PIECE, device=trainer.device)
-        target_in, target_out = (
-            torch.full((rows, TARGET_LENGTH), FIRST_PIECE, device=trainer.device) for _ in range(2)
-        )
+        target_in, target_out = (torch.full((rows, TARGET_LENGTH), FIRST_PIECE, device=trainer.device) for _ in range(2))
         target_in[:, 0], target_out[:, -1] = BOS, EOS
         batch = Batch(source, target_in, target_out, rows * (SOURCE_LENGTH + TARGET_LENGTH))
         trainer.backward(batch, rows * TARGET_LENGTH)

@@ -23,9 +23,7 @@ from nmt.process import Process, this_process
 
 Item = TypeVar("Item")
 
-TIMEOUT = timedelta(
-    minutes=10
-)  # for all machines to start, and for slow ranks in training; a dead rank is noticed at once
+TIMEOUT = timedelta(minutes=10)  # for all machines to start, and for slow ranks in training; a dead rank is noticed at once
 PREPARATION = timedelta(days=7)  # for the ranks that wait while one prepares the data
 POLL = 0.1  # seconds between two looks at whether it is done
 

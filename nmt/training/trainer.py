@@ -233,9 +233,7 @@ class Trainer:
     def _halve(self) -> None:
         progress = self.progress
         if progress.micro_batch_tokens < 2 * MIN_MICRO_BATCH:
-            error = NmtError(
-                f"out of memory with micro-batches of {progress.micro_batch_tokens} tokens; train a smaller model"
-            )
+            error = NmtError(f"out of memory with micro-batches of {progress.micro_batch_tokens} tokens; train a smaller model")
             error.everywhere = True
             raise error
         self.optimizer.zero_grad(set_to_none=True)

@@ -16,9 +16,7 @@ def aligning_layer(layers: int) -> int:
     return layers - 2 if layers > 3 else layers - 1
 
 
-def align(
-    attention: np.ndarray, source: Sequence[int], target: Sequence[int], vocabulary: Vocabulary
-) -> list[tuple[int, int]]:
+def align(attention: np.ndarray, source: Sequence[int], target: Sequence[int], vocabulary: Vocabulary) -> list[tuple[int, int]]:
     """Pairs (source word, target word): for each target word the source word that its pieces attend to most.
 
     Words are separated by spaces and counted from 0. `attention` [T + 1, S + 1] is that of `Forced`; the part that goes to

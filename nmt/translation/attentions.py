@@ -69,9 +69,7 @@ def attention_maps(model: Transformer, source: list[int], target: list[int]) -> 
     device = model.output.device
     stacks = ((model.encoder, "self_attention"), (model.decoder, "self_attention"), (model.decoder, "cross_attention"))
     with ExitStack() as stack:
-        recorded = [
-            [stack.enter_context(getattr(layer, use).recording()) for layer in layers] for layers, use in stacks
-        ]
+        recorded = [[stack.enter_context(getattr(layer, use).recording()) for layer in layers] for layers, use in stacks]
         memory = model.encode(padded([[*source, EOS]], device))
         model.decode(padded([[BOS, *target]], device), memory)
     # Each layer has recorded one call over a batch of one: [1, H, T, S] -> [layers, H, T, S]

@@ -178,9 +178,7 @@ def speed(
             synchronize(device)
             elapsed = time.perf_counter() - began
         speed = (progress.target_tokens - before) / elapsed
-        flops = flops_per_token(
-            {"sizes": model.model_dump(), "vocabulary_size": config.vocab_size, "updates": [(batches, 0)]}
-        )
+        flops = flops_per_token({"sizes": model.model_dump(), "vocabulary_size": config.vocab_size, "updates": [(batches, 0)]})
         return {
             "parameters": network.count_parameters(),
             "tokens_per_second": round(speed),

@@ -48,9 +48,7 @@ def way_out(lacking: list[str]) -> str:
     pinned = (ROOT / "constraints.txt").read_text().split()
     pins = {line.partition("==")[0].lower().replace("-", "_"): line for line in pinned}
     wanted = [pins.get(re.split("[><=]", one)[0].lower().replace("-", "_"), one) for one in lacking]
-    tags = " ".join(
-        f"--platform {tag}_{platform.machine()}" for tag in ("manylinux_2_28", "manylinux_2_17", "manylinux2014")
-    )
+    tags = " ".join(f"--platform {tag}_{platform.machine()}" for tag in ("manylinux_2_28", "manylinux_2_17", "manylinux2014"))
     return (
         "where there is a network,\n\n    pip download --no-deps --only-binary=:all: "
         f"--python-version {platform.python_version()} {tags} -d wheels {' '.join(wanted)}\n\n"

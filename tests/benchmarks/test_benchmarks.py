@@ -77,9 +77,7 @@ def test_gpu_measurements_in_miniature(
     data = write_corpus(tmp_path / "corpus", train=demo_pairs[:300], valid=demo_pairs[:10], test=demo_pairs[:10])
     gpu.main([str(data), str(tmp_path / "out"), "--miniature"])
     facts = json.loads((tmp_path / "out" / "gpu.json").read_text())
-    assert not [name for name, fact in facts.items() if isinstance(fact, dict) and {*fact} & {"failed", "skipped"}], (
-        facts
-    )
+    assert not [name for name, fact in facts.items() if isinstance(fact, dict) and {*fact} & {"failed", "skipped"}], facts
     speeds = ("base (4,096), no", "base (4,096) with cuDNN, no", "big (4,096), no")
     assert list(facts) == ["machine", "seconds", *speeds[:2], "training", "sentences/s", "tests", speeds[2]]
     for name in speeds:
@@ -90,9 +88,7 @@ def test_gpu_measurements_in_miniature(
     assert facts["training"]["score"]["exit"] == facts["tests"]["exit"] == 0
     assert " test, en-de: BLEU " in facts["training"]["score"]["summary"][0]
     assert "test_losses_are_those_of_a_cpu" in (tmp_path / "out" / "tests.log").read_text()
-    assert set(facts["sentences/s"]) == {
-        f"{precision} beam {beam}" for precision in ("fp32", "bf16") for beam in (1, 4)
-    }
+    assert set(facts["sentences/s"]) == {f"{precision} beam {beam}" for precision in ("fp32", "bf16") for beam in (1, 4)}
     table = (tmp_path / "out" / "gpu.md").read_text()
     assert table in capsys.readouterr().out
     assert [row.split(",")[0] for row in table.splitlines() if "parameters |" in row] == [

@@ -39,9 +39,7 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "PAUSE", 0.0)
 
 
-def stub(
-    name: str, folder: Path, translations: list[list[int]] = RIGHT, fails: int = 0, precision: str = "fp32"
-) -> Contender:
+def stub(name: str, folder: Path, translations: list[list[int]] = RIGHT, fails: int = 0, precision: str = "fp32") -> Contender:
     script = STUB.format(translations=translations, fails=fails)
     return Contender(name, precision, [sys.executable, "-c", script], folder, 1)
 
@@ -115,9 +113,7 @@ def test_sameness_is_counted_by_sentence(tmp_path: Path, text: Text) -> None:
     own = {number: [12 + number] for number in full.numbers}
     changed = own | {3: [99]}
     field = [stub("a", tmp_path, list(own.values()))]
-    field += [
-        stub(name, tmp_path, [ids[number] for number in small.numbers]) for name, ids in (("b", own), ("c", changed))
-    ]
+    field += [stub(name, tmp_path, [ids[number] for number in small.numbers]) for name, ids in (("b", own), ("c", changed))]
     for contender in field:
         contender.prepare(full.request(1))
     found = measure([(field[0], full), (field[1], small), (field[2], small)], 1, text)

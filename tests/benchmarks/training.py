@@ -104,9 +104,7 @@ def check_equality(workload: dict[str, Any]) -> float:
         for source, target_in, target_out in workload["updates"][0][0]:
             states = ours.decode(target_in, ours.encode(source))
             logits = torch.nn.functional.linear(states, ours.embedding.weight), theirs(source, target_in)
-            one, other = (
-                cross_entropy(each.double(), target_out, workload["recipe"]["label_smoothing"]) for each in logits
-            )
+            one, other = (cross_entropy(each.double(), target_out, workload["recipe"]["label_smoothing"]) for each in logits)
             difference = max(difference, abs(one - other).item() / int((target_out != PAD).sum()))
     if difference > 1e-4:
         raise SystemExit(f"nmt and torch.nn.Transformer differ by {difference:.1e} nats a token: not the same model")

@@ -110,9 +110,7 @@ class Text:
         count = min(count, len(self.sources))
         return [number * len(self.sources) // count for number in range(count)]
 
-    def batches(
-        self, numbers: Sequence[int], size: int | None = None, budget: int = BATCH_TOKENS["cpu"]
-    ) -> list[list[int]]:
+    def batches(self, numbers: Sequence[int], size: int | None = None, budget: int = BATCH_TOKENS["cpu"]) -> list[list[int]]:
         """The longest first: so many sentences a batch, or as many as the budget of source pieces takes."""
         left = sorted(numbers, key=lambda number: len(self.sources[number]), reverse=True)
         batches = []
@@ -281,9 +279,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--singles", type=int, default=50, help="of them translated alone (default: 50)")
     parser.add_argument("--sized", type=int, default=512, help="of them in batches of several sizes (default: 512)")
     parser.add_argument("--checked", type=int, default=200, help="of them compared before measuring (default: 200)")
-    parser.add_argument(
-        "--batch-tokens", type=int, default=BATCH_TOKENS["cpu"], help="a full batch (default: %(default)s)"
-    )
+    parser.add_argument("--batch-tokens", type=int, default=BATCH_TOKENS["cpu"], help="a full batch (default: %(default)s)")
     options = parser.parse_args(arguments)
     names = [names for names in FIELD if names[1] == "fp32" or not options.smoke]
     if options.smoke:

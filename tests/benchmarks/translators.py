@@ -28,9 +28,7 @@ ALPHA = 0.6  # of the length penalty, whatever its form
 EXTRA = 50  # pieces that a translation may have more than its source
 
 Ids = list[list[int]]  # of sentences, without BOS and EOS
-Search = Callable[
-    [list[Ids], int], Iterable[Ids]
-]  # batches, each the longest first, and the beam -> the best translations
+Search = Callable[[list[Ids], int], Iterable[Ids]]  # batches, each the longest first, and the beam -> the best translations
 
 
 def nmt_search(workload: dict[str, Any], precision: str) -> Search:
@@ -46,9 +44,7 @@ def nmt_ctranslate2_search(workload: dict[str, Any], precision: str) -> Search:
     from nmt.saved_model import SavedModel
     from nmt.translation.loading import load_translator
 
-    return engine_search(
-        load_translator(SavedModel.open(exported(workload, precision)), "cpu", engine="ctranslate2").engine
-    )
+    return engine_search(load_translator(SavedModel.open(exported(workload, precision)), "cpu", engine="ctranslate2").engine)
 
 
 def engine_search(engine: "Engine") -> Search:
@@ -122,9 +118,7 @@ def joey_search(workload: dict[str, Any], precision: str) -> Search:
     norms = {"encoder.self": "layer_norm", "decoder.self": "x_layer_norm", "decoder.cross": "dec_layer_norm"}
     names |= {f"{use}.norm": name for use, name in norms.items()}
     embedding, layers = parameters(workload)
-    weights = {
-        f"{stack}.layers.{n}.{names[f'{stack}.{part}']}.{kind}": w for (stack, n, part, kind), w in layers.items()
-    }
+    weights = {f"{stack}.layers.{n}.{names[f'{stack}.{part}']}.{kind}": w for (stack, n, part, kind), w in layers.items()}
     swapped = embedding[[UNK, PAD, *range(2, len(embedding))]]
     tables = ("src_embed.lut", "trg_embed.lut", "decoder.output_layer")
     weights |= {f"{table}.weight": swapped for table in tables}

@@ -141,9 +141,7 @@ def machine(threads: int) -> str:
 def command_line(description: str, rounds: int) -> argparse.ArgumentParser:
     """The options that the benchmarks beside peers have in common."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument(
-        "--peers", metavar="PYTHON", default=sys.executable, help="a Python with transformers and joeynmt"
-    )
+    parser.add_argument("--peers", metavar="PYTHON", default=sys.executable, help="a Python with transformers and joeynmt")
     parser.add_argument("--threads", type=int, default=2, help="for each contender (default: 2)")
     parser.add_argument("--rounds", type=int, default=rounds, help=f"timed turns of each contender (default: {rounds})")
     parser.add_argument("--smoke", action="store_true", help="does it run: tiny sizes, two rounds")

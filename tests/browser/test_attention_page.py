@@ -56,9 +56,7 @@ def weights_shown(shown: "Page") -> np.ndarray:
         "[...document.querySelectorAll('tbody tr')].map(row =>"
         "[...row.querySelectorAll('td')].map(cell => cell.getAttribute('aria-label')))"
     )
-    return np.array(
-        [[np.nan if "may not look at" in name else float(name.rsplit(": ")[-1]) for name in row] for row in names]
-    )
+    return np.array([[np.nan if "may not look at" in name else float(name.rsplit(": ")[-1]) for name in row] for row in names])
 
 
 def test_a_cell_tells_its_words_and_weight(open_page: OpenPage) -> None:

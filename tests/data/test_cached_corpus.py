@@ -117,9 +117,7 @@ def test_the_hubs_layout_is_cached_by_content(
     assert load("wmt14", "en", "de", cache).key == first.key
 
 
-def test_a_new_corpus_is_read_once_per_use_and_hashed_once(
-    data: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_corpus_is_read_once_per_use_and_hashed_once(data: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four passes over the text: what to hold out, counts and facts, the BPE's sample, and the ids."""
     opened: Counter[str] = Counter()
 

@@ -106,9 +106,7 @@ def test_files_that_look_meant_and_are_not_used_are_named(tmp_path: Path) -> Non
     folder, said = write_corpus(tmp_path / "multi30k", train=PAIRS, val=PAIRS[:1], test2016=PAIRS[1:]), list[str]()
     (folder / "test2016.fr").write_text("x\n")
     assert splits(load(str(folder), "en", "de", warn=said.append)) == [PAIRS, PAIRS[:1], []]
-    assert said == [
-        f"{folder}: not used, for their names: test2016.de (call it test.de), test2016.en (call it test.en)"
-    ]
+    assert said == [f"{folder}: not used, for their names: test2016.de (call it test.de), test2016.en (call it test.en)"]
     half = write(tmp_path / "half", Train_en=b"x\n", train_de=b"X\n")
     assert complaint(half).endswith("languages found: de; not used, for their names: Train.en (call it train.en)")
 

@@ -84,9 +84,7 @@ def test_out_of_reach_is_one_sentence(nmt: Nmt, tmp_path: Path, words: list[str]
 def test_without_a_home_folder_none_is_made(tmp_path: Path, datasets: Any) -> None:
     """N10: a container's user without name and HOME gets one sentence that names HF_HOME, and no folder called ~."""
     columns(datasets, tmp_path / "plain", en=["a"], de=["A"])
-    script = (
-        "import pwd\ndef nobody(uid): raise KeyError(uid)\npwd.getpwuid = nobody\nfrom nmt.__main__ import main\nmain()"
-    )
+    script = "import pwd\ndef nobody(uid): raise KeyError(uid)\npwd.getpwuid = nobody\nfrom nmt.__main__ import main\nmain()"
     command = [sys.executable, "-P", "-c", script, "train", "--data", str(tmp_path / "plain"), "-m", "model"]
     hidden = {"HOME", "HF_HOME", "XDG_CACHE_HOME", "NMT_CACHE", *ELSEWHERE}
     environment = {name: value for name, value in os.environ.items() if name not in hidden}

@@ -85,9 +85,7 @@ def test_a_header_in_words_is_one_too(tmp_path: Path, header: str) -> None:
 def test_a_header_that_is_not_understood_is_refused(tmp_path: Path, header: str, found: str) -> None:
     """N37: it is not a pair, and the order of the columns is unknown."""
     message = complaint(write(tmp_path / "mine.tsv", f"{header}\nHaus\thouse\n".encode()))
-    assert re.search(
-        rf"line 1: no column '(en|de)'; languages found: {found} .* put a line of two codes above it", message
-    )
+    assert re.search(rf"line 1: no column '(en|de)'; languages found: {found} .* put a line of two codes above it", message)
 
 
 @pytest.mark.parametrize("line", ["Hi\tHallo", "no\tno", "en\tDie", "It\tEs", "German\tDeutsch", "Text\ttext"])

@@ -76,9 +76,7 @@ class EmulatedTensor(Tensor):
     @staticmethod
     def __new__(cls, on_cpu: Tensor) -> "EmulatedTensor":
         sizes: dict[str, Any] = {"strides": on_cpu.stride(), "storage_offset": on_cpu.storage_offset()}
-        made: EmulatedTensor = Tensor._make_wrapper_subclass(
-            cls, on_cpu.size(), dtype=on_cpu.dtype, device=CUDA, **sizes
-        )
+        made: EmulatedTensor = Tensor._make_wrapper_subclass(cls, on_cpu.size(), dtype=on_cpu.dtype, device=CUDA, **sizes)
         made.on_cpu = on_cpu
         return made
 
@@ -194,9 +192,7 @@ class Gpu:
             self.wait("an index on the CPU")
             return
         shapes = [tuple(one.shape) for one in on_cpu]
-        raise RuntimeError(
-            f"Expected all tensors to be on the same device, but found cuda:0 and cpu! ({func}, {shapes})"
-        )
+        raise RuntimeError(f"Expected all tensors to be on the same device, but found cuda:0 and cpu! ({func}, {shapes})")
 
     def _has_mask(self, args: Any) -> bool:
         masks = [index for index in args[1] if index is not None and index.dtype in (torch.bool, torch.uint8)]
@@ -277,9 +273,7 @@ def scaled_dot_product_attention(
                 attn_mask = F.pad(attn_mask, (0, 8 - columns % 8))[..., :columns]
             attn_mask = attn_mask.expand(*query.shape[:3], key.size(2))
         needs_grad = torch.is_grad_enabled() and any(one.requires_grad for one in (query, key, value))
-        return aten._scaled_dot_product_efficient_attention(
-            query, key, value, attn_mask, needs_grad, dropout_p, is_causal
-        )[0]
+        return aten._scaled_dot_product_efficient_attention(query, key, value, attn_mask, needs_grad, dropout_p, is_causal)[0]
 
 
 ON_CPU = F.scaled_dot_product_attention
@@ -292,9 +286,7 @@ def weights_of(query: Tensor, key: Tensor, bias: Tensor | None, causal: bool) ->
     return (scores if bias is None else scores + bias.float()).softmax(-1)
 
 
-def efficient(
-    query: Any, key: Any, value: Any, bias: Any, lse: bool, p: float = 0, causal: bool = False, **_: Any
-) -> Any:
+def efficient(query: Any, key: Any, value: Any, bias: Any, lse: bool, p: float = 0, causal: bool = False, **_: Any) -> Any:
     """The forward kernel, which rounds only its result."""
     assert not p, "no dropout within attention here"
     if bias is not None and (bias.dtype != query.dtype or (bias.size(-2) > 1 and bias.stride(-2) % 8)):
@@ -389,9 +381,7 @@ def emulated() -> Iterator[Gpu]:
     with contextlib.ExitStack() as stack:
         for name, value in of_cuda().items():
             stack.enter_context(mock.patch.object(torch.cuda, name, value))
-        stack.enter_context(
-            mock.patch.object(torch.cuda.amp.common, "amp_definitely_not_available", return_value=False)
-        )
+        stack.enter_context(mock.patch.object(torch.cuda.amp.common, "amp_definitely_not_available", return_value=False))
         stack.enter_context(mock.patch.object(Tensor, "pin_memory", pin_memory))
         stack.enter_context(mock.patch.object(torch.nn.Module, "to", module_to))
         stack.enter_context(mock.patch.object(F, "scaled_dot_product_attention", scaled_dot_product_attention))

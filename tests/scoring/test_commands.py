@@ -94,9 +94,7 @@ def test_equals_the_sacrebleu_command(name: str, references: int, options: list[
 def test_significance_equals_the_sacrebleu_command(tmp_path: Path) -> None:
     """Every metric's score, mean, interval and p-value, as in sacreBLEU's paired bootstrap."""
     first, second, reference = write(tmp_path, first=damaged(7), second=damaged(7, 3), ref=TEXT)
-    table = sacrebleu_text(
-        reference, "-i", first, second, "--paired-bs", "-m", "bleu", "chrf", "ter", "-f", "text", "-nc"
-    )
+    table = sacrebleu_text(reference, "-i", first, second, "--paired-bs", "-m", "bleu", "chrf", "ter", "-f", "text", "-nc")
     theirs = re.findall(r"(\d+\.\d+) \((\d+\.\d+) ± (\d+\.\d+)\)", table)
     p_values = re.findall(r"\(p = (\d\.\d{4})\)", table)
     ours = scores(first, second, "-r", reference, "--metric", "all", "--confidence")

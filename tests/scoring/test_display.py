@@ -27,10 +27,7 @@ def test_each_sentence_has_the_score_of_the_sacrebleu_command(tmp_path: Path) ->
     assert done.exit_code == 0, done.stderr
     found = [json.loads(line) for line in done.stdout_bytes.splitlines()]
     assert [(one["system"], one["line"], one["metric"]) for one in found] == [
-        (str(path), number, metric)
-        for path in (loose, close)
-        for number in (1, 2, 3)
-        for metric in ("BLEU", "chrF2", "TER")
+        (str(path), number, metric) for path in (loose, close) for number in (1, 2, 3) for metric in ("BLEU", "chrF2", "TER")
     ]
     for metric in ("bleu", "chrf", "ter"):
         printed = sacrebleu_text(*references, "-i", loose, "-m", metric, "--sentence-level", "-f", "text")
@@ -49,9 +46,7 @@ def test_examples_are_the_worst_and_the_best(tmp_path: Path) -> None:
         done = call("score", hypothesis, "-r", expected, "--metric", metric, "--examples", "2")
         assert shown(done.stdout) == [("worst", 3), ("worst", 1), ("best", 2), ("best", 4)]
         assert done.stdout.startswith(call("score", hypothesis, "-r", expected, "--metric", metric).stdout)
-    assert (
-        "line 1, TER 25.00\n  reference   eins zwei drei vier\n  hypothesis  eins zwei drei vier fünf\n" in done.stdout
-    )
+    assert "line 1, TER 25.00\n  reference   eins zwei drei vier\n  hypothesis  eins zwei drei vier fünf\n" in done.stdout
 
 
 def test_a_sign_that_breaks_lines_stays_on_its_line(tmp_path: Path) -> None:

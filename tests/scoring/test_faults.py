@@ -30,9 +30,7 @@ def test_a_blank_line_of_one_reference_is_no_reference(tmp_path: Path, sparse_fi
     """N23: scores are those of the `sacrebleu` command with the blank lines filled from the other reference, and of its Python
     interface with None for them, with the same signatures. Sentences are scored against the other reference.
     """
-    hypothesis, full, sparse, filled = write(
-        tmp_path, hyp=text(SHORT), full=TEXT, sparse=text(SPARSE), filled=text(FILLED)
-    )
+    hypothesis, full, sparse, filled = write(tmp_path, hyp=text(SHORT), full=TEXT, sparse=text(SPARSE), filled=text(FILLED))
     given = [word for path in ((sparse, full) if sparse_first else (full, sparse)) for word in ("-r", path)]
     ours = scores(hypothesis, *given, "--metric", "all")
     theirs = sacrebleu(full, filled, "-i", hypothesis)
@@ -93,9 +91,7 @@ def test_blank_held_out_lines_are_warned_of_as_a_run_begins(
 def test_a_text_too_short_has_no_interval_and_no_p(tmp_path: Path, count: int) -> None:
     """N22: below 30 lines there is only the score, a warning says why, and JSON has null."""
     texts = {"a": damaged(7), "b": damaged(7, 3), "r": TEXT}
-    first, second, reference = write(
-        tmp_path, **{name: text(lines.splitlines()[:count]) for name, lines in texts.items()}
-    )
+    first, second, reference = write(tmp_path, **{name: text(lines.splitlines()[:count]) for name, lines in texts.items()})
     enough = count == MIN_CONFIDENCE_LINES == 30
     both = scores(first, second, "-r", reference, "--confidence")
     shown = [(one["confidence"] is not None, one["p_value"] is not None) for one in both]
@@ -120,14 +116,10 @@ def test_a_text_without_four_words_in_a_row_is_warned_of(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("lines", "slow"), [(1_000, True), (10, False)])
-def test_ter_that_takes_long_says_so_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: int, slow: bool
-) -> None:
+def test_ter_that_takes_long_says_so_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: int, slow: bool) -> None:
     """N21: on stderr, and only for TER of lines that differ. (What takes so long is left out here.)"""
     line = [f"w{number}" for number in range(27)]
-    hypothesis, reference = write(
-        tmp_path, hyp=text([" ".join(line)] * lines), ref=text([" ".join(reversed(line))] * lines)
-    )
+    hypothesis, reference = write(tmp_path, hyp=text([" ".join(line)] * lines), ref=text([" ".join(reversed(line))] * lines))
     monkeypatch.setattr(metrics, "corpus_scores", lambda *_: [metrics.Score("TER", 0.0, "", lines)])
     for metric, expected, warns in (("ter", reference, slow), ("bleu", reference, False), ("ter", hypothesis, False)):
         done = call("score", hypothesis, "-r", expected, "--metric", metric)

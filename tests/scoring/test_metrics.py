@@ -20,9 +20,7 @@ def score(metric: str, hypotheses: list[str], *references: list[str], lowercase:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    not WMT21.is_dir(), reason="needs the outputs and references of WMT 2021 (NMT_WMT21 names the folder)"
-)
+@pytest.mark.skipif(not WMT21.is_dir(), reason="needs the outputs and references of WMT 2021 (NMT_WMT21 names the folder)")
 def test_published_scores_of_wmt21_are_reproduced() -> None:
     """BLEU and chrF of six English-German systems, against each reference and all of them, to 0.005."""
     with (WMT21 / "published-scores.tsv").open(encoding="utf-8", newline="") as table:

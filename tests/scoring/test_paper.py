@@ -31,9 +31,7 @@ REFERENCES = {
     'Sie rief: "Nie wieder!" und ging -- ohne Süd-Nord-Gefälle -- heim.': (
         'Sie rief : " Nie wieder ! " und ging -- ohne Süd ##AT##-##AT## Nord ##AT##-##AT## Gefälle -- heim .'
     ),
-    "Das kostet 5.000,50 $ & etwas mehr [siehe unten] | usw.": (
-        "Das kostet 5.000,50 $ & etwas mehr [ siehe unten ] | usw."
-    ),
+    "Das kostet 5.000,50 $ & etwas mehr [siehe unten] | usw.": ("Das kostet 5.000,50 $ & etwas mehr [ siehe unten ] | usw."),
 }
 
 

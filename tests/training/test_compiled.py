@@ -28,9 +28,7 @@ pytestmark = pytest.mark.slow
 MODEL = ModelConfig(layers=3, d_model=32, heads=4, d_ff=64, dropout=0.0)
 COMPILED_KINDS = 3  # encoder layer, decoder layer, loss
 # Few rows and many, short and long sides, sides as long as each other or as the number of rows, and finally a single row.
-UPDATES = [
-    np.arange(start, end) for start, end in ((0, 9), (9, 11), (11, 40), (40, 43), (43, 60), (0, 60), (7, 8), (9, 10))
-]
+UPDATES = [np.arange(start, end) for start, end in ((0, 9), (9, 11), (11, 40), (40, 43), (43, 60), (0, 60), (7, 8), (9, 10))]
 
 
 @dataclass

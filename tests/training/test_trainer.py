@@ -35,8 +35,7 @@ def random_pairs(count: int, longest: int = 20, size: int = 40, seed: int = 0) -
     """Pairs of random ids below `size`."""
     random = np.random.default_rng(seed)
     sides = [
-        [random.integers(FIRST_PIECE, size, random.integers(1, longest + 1)).tolist() for _ in range(count)]
-        for _ in range(2)
+        [random.integers(FIRST_PIECE, size, random.integers(1, longest + 1)).tolist() for _ in range(count)] for _ in range(2)
     ]
     return pairs_of(*sides)
 

@@ -97,9 +97,7 @@ def assert_promises(
 
 @each_norm
 @pytest.mark.parametrize("extra", [4, 50])
-def test_greedy_search_is_ours(
-    norm: str, extra: int, random_model: Callable[[str], Pair], vocabulary: Vocabulary
-) -> None:
+def test_greedy_search_is_ours(norm: str, extra: int, random_model: Callable[[str], Pair], vocabulary: Vocabulary) -> None:
     """Greedy ids and log-probabilities of a random model are ours, both for those ended by EOS and by the limit."""
     model, engine = random_model(norm)
     sources, options = random_sources(vocabulary, 60), SearchOptions(beam=1, extra=extra)

@@ -40,9 +40,7 @@ def test_the_same_pieces_have_the_same_log_probabilities(overfitted: Path, given
     """To 1e-4: each token's, their sum and the score, with the same alignment, for most lines, which have the same pieces."""
     source, target, told = given
     same = 0
-    for found, [expected] in zip(
-        force_decode(overfitted, target, source), (each["hypotheses"] for each in told), strict=True
-    ):
+    for found, [expected] in zip(force_decode(overfitted, target, source), (each["hypotheses"] for each in told), strict=True):
         assert found["text"] == expected["text"]
         if found["pieces"] == expected["pieces"]:
             same += 1

@@ -77,8 +77,7 @@ def test_details_of_each_piece_and_each_word(overfitted: Path, sources: list[str
     """Log-probabilities add up to that of the translation, and links stay within a sentence."""
     lines = [f"{one} {other}" for one, other in zip(sources[:20:2], sources[1:20:2], strict=True)]
     plain, detailed = (
-        [json.loads(row) for row in translated(overfitted, lines, "--format", "json", *more)]
-        for more in ([], ["--details"])
+        [json.loads(row) for row in translated(overfitted, lines, "--format", "json", *more)] for more in ([], ["--details"])
     )
     for line, before, record in zip(lines, plain, detailed, strict=True):
         [one] = record["hypotheses"]

@@ -100,9 +100,7 @@ def test_processes_share_the_windows(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_a_stopped_translation_resumes(
-    command: Command, straight: bytes, tmp_path: Path, number: signal.Signals
-) -> None:
+def test_a_stopped_translation_resumes(command: Command, straight: bytes, tmp_path: Path, number: signal.Signals) -> None:
     """What is done is not done again, as a mark in it shows, and a stop that can be noticed says so."""
     process = subprocess.Popen([sys.executable, "-m", "nmt", *map(str, command)], stderr=subprocess.PIPE)
     part = tmp_path / "out.txt.rank0.part"

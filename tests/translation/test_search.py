@@ -54,8 +54,7 @@ def every_string(toy: ToySteps, sentence: int, limit: int, alpha: float) -> list
         for pieces in itertools.product(range(FIRST_PIECE, SIZE), repeat=length):
             tokens = (BOS, *pieces)
             log_p = sum(
-                toy.logits(sentence, tokens[:i]).log_softmax(0)[token].item()
-                for i, token in enumerate((*pieces, EOS), 1)
+                toy.logits(sentence, tokens[:i]).log_softmax(0)[token].item() for i, token in enumerate((*pieces, EOS), 1)
             )
             found.append(Hypothesis(list(pieces), log_p, log_p / ((5 + length + 1) / 6) ** alpha, length == limit))
     return sorted(found, key=lambda hypothesis: -hypothesis.score)
@@ -201,8 +200,7 @@ def test_special_ids_are_never_emitted_and_lists_are_distinct() -> None:
 def test_the_best_is_the_same_however_many_are_asked_for(seed: int) -> None:
     """F5: a hypothesis ended at the limit to fill a list never ranks above one that ended by itself."""
     plain, *others = (
-        beam_search(ToySteps(seed, 20, end=-2), [3, 4] * 10, SearchOptions(beam=4, n_best=n_best))
-        for n_best in (1, 2, 4)
+        beam_search(ToySteps(seed, 20, end=-2), [3, 4] * 10, SearchOptions(beam=4, n_best=n_best)) for n_best in (1, 2, 4)
     )
     for several in others:
         assert [found[0].ids for found in several] == [found[0].ids for found in plain]

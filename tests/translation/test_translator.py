@@ -54,11 +54,7 @@ def translator(echo: Echo, vocabulary: Vocabulary) -> Translator:
 
 
 @settings(max_examples=50, deadline=None)
-@given(
-    lines=st.lists(
-        st.lists(st.sampled_from([*WORDS, "Ja.", "Wohin?", *BLANK[1:]]), max_size=30).map(" ".join), max_size=40
-    )
-)
+@given(lines=st.lists(st.lists(st.sampled_from([*WORDS, "Ja.", "Wohin?", *BLANK[1:]]), max_size=30).map(" ".join), max_size=40))
 def test_nth_output_is_of_nth_input(vocabulary: Vocabulary, lines: list[str]) -> None:
     """Whatever the lengths and however the lines are batched; no lines give no lines."""
     found = Translator(Echo(), vocabulary, "en", "de", batch_tokens=40).translate(lines)

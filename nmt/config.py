@@ -21,6 +21,9 @@ class ModelConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
+    architecture: Literal["transformer", "decoder-only", "rnn"] = Field(
+        "transformer", description="The encoder-decoder of 2017, one stack as in GPT-2, or a recurrent network of 2015."
+    )
     layers: int = Field(6, ge=1, le=100, description="Layers in the encoder, and in the decoder (N).")
     d_model: int = Field(512, ge=2, le=65_536, description="Width of the model's states (d_model).")
     heads: int = Field(8, ge=1, description="Attention heads (h).")
@@ -30,10 +33,23 @@ class ModelConfig(BaseModel):
     relu_dropout: float = Field(0.0, ge=0, lt=1, description="Dropout in the feed-forward layers (the paper has none).")
     norm: Literal["post", "pre"] = Field("post", description="LayerNorm after each sub-layer, as in the paper, or before.")
     layer_norm_epsilon: float = Field(1e-6, gt=0, description="Epsilon of LayerNorm (the authors' code: 1e-6).")
+    positions: Literal["sinusoids", "learned"] = Field("sinusoids", description="Positional encodings.")
+    max_positions: int = Field(1_024, ge=2, le=1_000_000, description="Rows of the table of learned positions.")
+    activation: Literal["relu", "gelu"] = Field(
+        "relu", description="Of the feed-forward layers; gelu is GPT-2's, approximated by tanh."
+    )
+    initialisation: Literal["xavier", "gpt2"] = Field(
+        "xavier", description="Xavier's, or N(0, 0.02) with the last layers before each residual sum scaled down."
+    )
+    mask: Literal["prefix", "causal"] = Field(
+        "prefix", description="Decoder-only: whether a source position sees the whole source, or what comes before it."
+    )
 
     def model_post_init(self, _context: Any) -> None:
         if self.d_model % self.heads or self.d_model % 2:
             raise ValueError(f"d_model must be even and a multiple of heads (got {self.d_model} and {self.heads})")
+        if self.architecture == "rnn" and self.layers != 1:
+            raise ValueError(f"the rnn has one layer on each side (got layers = {self.layers})")
 
 
 class TrainingConfig(BaseModel):
@@ -129,6 +145,14 @@ PRESETS: dict[str, Preset] = {
         ModelConfig(d_model=1024, heads=16, d_ff=4096, dropout=0.3),
         TrainingConfig(steps=300_000, average=20),
         "the paper's big model: table 3 and section 6.1 (twenty checkpoints)",
+    ),
+    "gpt2": Preset(
+        ModelConfig(
+            architecture="decoder-only", layers=12, d_model=768, heads=12, d_ff=3072, attention_dropout=0.1, norm="pre",
+            layer_norm_epsilon=1e-5, positions="learned", activation="gelu", initialisation="gpt2", mask="causal",
+        ),
+        TrainingConfig(vocab_size=50_257),
+        "the shape of GPT-2 small (Radford et al. 2019), trained like the paper's base model",
     ),
 }  # fmt: skip
 

@@ -154,6 +154,12 @@ class Cache:
         self._new_shape = (0, 0)  # the beam and T of that mask
         self._buffer: Tensor | None = None  # [B, layers, capacity, 2D]
 
+    def begin(self, keys_values: Sequence[Tensor], visible: Tensor) -> None:
+        """Start with columns that all hypotheses of a sentence see: each layer's [B, S, 2D], `visible` [B, S]."""
+        self._buffer = torch.stack([*keys_values], 1)
+        self._history = additive_mask(visible.unsqueeze(1), self._buffer)
+        self.columns = visible.size(1)
+
     def extend(self, hypotheses: int, like: Tensor) -> None:
         """Begin the next T positions of this many hypotheses a sentence, side by side in `like` [B, beam * T, ...].
 
@@ -172,6 +178,8 @@ class Cache:
         elif end > self._history.size(2):
             more = self._capacity(end) - self._history.size(2)
             self._history = F.pad(self._history, (0, more), value=torch.finfo(self._history.dtype).min)
+        if self._history.size(1) < hypotheses:  # of a source, which all of them see
+            self._history = self._history.expand(-1, hypotheses, -1)
         if self._new is None or self._new_shape != (hypotheses, positions):
             self._new_shape = hypotheses, positions
             number = torch.arange(added, device=like.device)

@@ -8,6 +8,7 @@ position 0; one matrix for source, target and output, which is scaled by sqrt(D)
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -18,8 +19,12 @@ from nmt.config import ModelConfig
 from nmt.ids import PAD
 from nmt.model.attention import Cache, MultiHeadAttention, additive_mask, keep_rows
 from nmt.model.dropout import Dropout, dropout
+from nmt.model.network import Network
 
 Layer = TypeVar("Layer", bound=nn.Module)
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": partial(F.gelu, approximate="tanh")}
+GPT2_STD = 0.02
 
 
 def sinusoids(length: int, d_model: int) -> Tensor:
@@ -30,31 +35,64 @@ def sinusoids(length: int, d_model: int) -> Tensor:
     return torch.stack([angles.sin(), angles.cos()], -1).flatten(1).float()
 
 
-class Embedding(nn.Module):
-    """Token embeddings times sqrt(D), plus positions (paper, sections 3.4 and 3.5)."""
+class TokenEmbedding(nn.Module):
+    """One vector a piece, for the source, the target and the output (paper, section 3.4). That of padding is zero."""
 
-    positions: Tensor
-
-    def __init__(self, vocabulary_size: int, d_model: int, p_dropout: float) -> None:
+    def __init__(self, config: ModelConfig, vocabulary_size: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(vocabulary_size, d_model))
+        self.weight = nn.Parameter(torch.empty(vocabulary_size, config.d_model))
         self.weight.register_hook(_without_padding)  # else the output projection would train the padding row
-        self.dropout = Dropout(p_dropout)
-        self.register_buffer("positions", sinusoids(512, d_model), persistent=False)
+        self.dropout = Dropout(config.dropout)
 
-    def reset_parameters(self) -> None:
-        """N(0, D^-0.5): scaled embeddings have unit variance, and so have the logits of the tied output."""
-        nn.init.normal_(self.weight, std=self.weight.size(1) ** -0.5)
+    def reset_parameters(self, std: float | None = None) -> None:
+        """N(0, D^-0.5) by default: scaled embeddings have unit variance, and so have the logits of the tied output."""
+        nn.init.normal_(self.weight, std=self.weight.size(1) ** -0.5 if std is None else std)
         with torch.no_grad():
             self.weight[PAD].zero_()
 
-    def forward(self, ids: Tensor, start: int = 0) -> Tensor:
-        """Ids [B, T], the first at position `start` -> [B, T, D]."""
-        end, d_model = start + ids.size(1), self.weight.size(1)
-        positions = self.positions  # read once: another thread may replace it with a table that is too short for this one
-        if end > positions.size(0):
-            self.positions = positions = sinusoids(2 * end, d_model).to(self.weight.device)
-        return self.dropout(F.embedding(ids, self.weight, padding_idx=PAD) * math.sqrt(d_model) + positions[start:end])
+    def forward(self, ids: Tensor) -> Tensor:
+        """Ids [B, T] -> [B, T, D]."""
+        return self.dropout(F.embedding(ids, self.weight, padding_idx=PAD))
+
+
+class Embedding(TokenEmbedding):
+    """Token embeddings plus positions: times sqrt(D) plus sinusoids (paper, sections 3.4 and 3.5), or plus a learned table.
+
+    The factor brings the embeddings to the size of the sinusoids. A learned table begins as small as they are and needs none.
+    """
+
+    positions: Tensor
+
+    def __init__(self, config: ModelConfig, vocabulary_size: int) -> None:
+        super().__init__(config, vocabulary_size)
+        self.learned = config.positions == "learned"
+        if self.learned:
+            self.positions = nn.Parameter(torch.empty(config.max_positions, config.d_model))
+        else:
+            self.register_buffer("positions", sinusoids(512, config.d_model), persistent=False)
+
+    def reset_parameters(self, std: float | None = None) -> None:
+        """The table of positions like the embeddings."""
+        super().reset_parameters(std)
+        if self.learned:
+            nn.init.normal_(self.positions, std=self.positions.size(1) ** -0.5 if std is None else std)
+
+    def forward(self, ids: Tensor, start: int | Tensor = 0) -> Tensor:
+        """Ids [B, T] -> [B, T, D]. The first is at position `start`, one number for all or [B]."""
+        x = F.embedding(ids, self.weight, padding_idx=PAD)
+        if not self.learned:
+            x = x * math.sqrt(x.size(-1))
+        return self.dropout(x + self._positions(start, ids.size(1)))
+
+    def _positions(self, start: int | Tensor, count: int) -> Tensor:
+        """The rows of the table from `start` on: [count, D], or [B, count, D]."""
+        table = self.positions  # read once: another thread may replace it with one that is too short for this call
+        last = start + count if isinstance(start, int) else int(start.max()) + count
+        if last > table.size(0) and not self.learned:
+            self.positions = table = sinusoids(2 * last, table.size(1)).to(table.device)
+        if isinstance(start, int):
+            return table[start:last]
+        return F.embedding(start.unsqueeze(1) + torch.arange(count, device=start.device), table)
 
 
 class AddNorm(nn.Module):
@@ -74,12 +112,13 @@ class AddNorm(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """max(0, x W1 + b1) W2 + b2 (paper, equation 2)."""
+    """max(0, x W1 + b1) W2 + b2 (paper, equation 2), or with GELU in place of the maximum."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.inner = nn.Linear(config.d_model, config.d_ff)
         self.outer = nn.Linear(config.d_ff, config.d_model)
+        self.activation = ACTIVATIONS[config.activation]
         self.p_dropout = config.relu_dropout
 
     def reset_parameters(self) -> None:
@@ -89,7 +128,7 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, T, D] -> [B, T, D]."""
-        inner = F.relu(self.inner(x))
+        inner = self.activation(self.inner(x))
         return self.outer(dropout(inner, self.p_dropout) if self.training else inner)
 
 
@@ -100,7 +139,7 @@ class EncoderLayer(nn.Module):
         super().__init__()
         self.self_attention = MultiHeadAttention(config.d_model, config.heads, config.attention_dropout)
         self.feed_forward = FeedForward(config)
-        self.add_norms = _module_list(AddNorm(config) for _ in range(2))
+        self.add_norms = module_list(AddNorm(config) for _ in range(2))
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """States [B, S, D] and the mask of padding [B, 1, 1, S] -> [B, S, D]."""
@@ -120,7 +159,7 @@ class DecoderLayer(nn.Module):
         self.self_attention = MultiHeadAttention(config.d_model, config.heads, config.attention_dropout)
         self.cross_attention = MultiHeadAttention(config.d_model, config.heads, config.attention_dropout)
         self.feed_forward = FeedForward(config)
-        self.add_norms = _module_list(AddNorm(config) for _ in range(3))
+        self.add_norms = module_list(AddNorm(config) for _ in range(3))
 
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor, cache: Cache | None, layer: int) -> Tensor:
         """States [N, T, D], the source's keys and values [B, S, 2D] and its mask of padding [B, 1, 1, S] -> [N, T, D].
@@ -156,26 +195,35 @@ class Memory:
         *self.keys_values, self.mask = keep_rows([*self.keys_values, self.mask], sentences)
 
 
-class Transformer(nn.Module):
+class Transformer(Network):
     """The whole model: `encode` a source once, then `decode` a whole target at once, or token by token with a cache."""
 
     def __init__(self, config: ModelConfig, vocabulary_size: int) -> None:
         super().__init__()
         self.config = config
-        self.embedding = Embedding(vocabulary_size, config.d_model, config.dropout)
-        self.encoder = _module_list(EncoderLayer(config) for _ in range(config.layers))
-        self.decoder = _module_list(DecoderLayer(config) for _ in range(config.layers))
-        pre = config.norm == "pre"  # a pre-LN stack needs a norm at its end; post-LN layers end with one
-        self.encoder_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_epsilon) if pre else nn.Identity()
-        self.decoder_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_epsilon) if pre else nn.Identity()
-        for module in self.modules():
-            if isinstance(module, Embedding | MultiHeadAttention | FeedForward):
-                module.reset_parameters()
+        self.embedding = Embedding(config, vocabulary_size)
+        self.encoder = module_list(EncoderLayer(config) for _ in range(config.layers))
+        self.decoder = module_list(DecoderLayer(config) for _ in range(config.layers))
+        self.encoder_norm, self.decoder_norm = final_norm(config), final_norm(config)
+        initialise(self, config)
 
     @property
     def output(self) -> Tensor:
         """The output projection [V, D], without a bias: the matrix of the embeddings (paper, section 3.4)."""
         return self.embedding.weight
+
+    @property
+    def attentions(self) -> dict[str, Sequence[MultiHeadAttention]]:
+        """The three uses of attention (paper, section 3.2.3), one module a layer."""
+        return {
+            "encoder": [layer.self_attention for layer in self.encoder],
+            "decoder": [layer.self_attention for layer in self.decoder],
+            "cross": [layer.cross_attention for layer in self.decoder],
+        }
+
+    @property
+    def layers(self) -> Sequence[nn.Module]:
+        return [*self.encoder, *self.decoder]
 
     def encode(self, source: Tensor) -> Memory:
         """Source ids [B, S], each ending with EOS and padded with PAD -> Memory."""
@@ -185,6 +233,10 @@ class Transformer(nn.Module):
             x = layer(x, mask)
         x = self.encoder_norm(x)
         return Memory([layer.cross_attention.project_memory(x) for layer in self.decoder], mask)
+
+    def new_cache(self, memory: Memory) -> Cache:
+        """An empty cache."""
+        return Cache(self.config.layers)
 
     def decode(self, target: Tensor, memory: Memory, cache: Cache | None = None) -> Tensor:
         """Target ids [N, T], beginning with BOS -> states [N, T, D].
@@ -201,9 +253,35 @@ class Transformer(nn.Module):
             x = layer(x, memory.keys_values[number], memory.mask, cache, number)
         return self.decoder_norm(x).view(*target.shape, -1)
 
-    def count_parameters(self) -> int:
-        """The number of trainable parameters; the shared matrix counts once."""
-        return sum(parameter.numel() for parameter in self.parameters())
+
+def final_norm(config: ModelConfig) -> nn.Module:
+    """The norm at the end of a pre-LN stack; the layers of a post-LN stack end with one themselves."""
+    return nn.LayerNorm(config.d_model, eps=config.layer_norm_epsilon) if config.norm == "pre" else nn.Identity()
+
+
+def initialise(network: nn.Module, config: ModelConfig) -> None:
+    """Draw the weights: Xavier's, or as GPT-2 does.
+
+    GPT-2 draws every matrix from N(0, 0.02), and scales the last one before each residual sum by 1/sqrt(R), where R is the
+    number of such sums in the stack: without that, the states of a pre-LN stack would grow with its depth.
+    """
+    for module in network.modules():
+        if isinstance(module, Embedding | MultiHeadAttention | FeedForward):
+            module.reset_parameters()
+    if config.initialisation == "xavier":
+        return
+    for stack in (child for child in network.children() if isinstance(child, nn.ModuleList)):
+        sums = sum(isinstance(module, AddNorm) for module in stack.modules())
+        for module in stack.modules():
+            if isinstance(module, MultiHeadAttention):
+                nn.init.normal_(module.in_weight, std=GPT2_STD)
+                nn.init.normal_(module.out.weight, std=GPT2_STD * sums**-0.5)
+            elif isinstance(module, FeedForward):
+                nn.init.normal_(module.inner.weight, std=GPT2_STD)
+                nn.init.normal_(module.outer.weight, std=GPT2_STD * sums**-0.5)
+    for module in network.children():
+        if isinstance(module, Embedding):
+            module.reset_parameters(GPT2_STD)
 
 
 def padded(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:
@@ -212,7 +290,7 @@ def padded(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:
     return ids.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else ids
 
 
-def _module_list(modules: Iterable[Layer]) -> Sequence[Layer]:
+def module_list(modules: Iterable[Layer]) -> Sequence[Layer]:
     """`nn.ModuleList` with the type of its modules, which PyTorch does not declare."""
     made: Any = nn.ModuleList(modules)
     return made

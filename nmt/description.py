@@ -18,6 +18,9 @@ def _language(code: str) -> str:
     return code
 
 
+FIRST_SETTINGS = ("layers", "d_model", "heads", "d_ff", "norm", "layer_norm_epsilon")  # of the first version, besides dropout
+
+
 Language = Annotated[str, AfterValidator(_language)]
 Name = InstanceOf[str]  # pydantic's own str refuses file names that are not UTF-8
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -83,8 +86,16 @@ class Description(_Part):
 
 
 def kind_of(languages: tuple[str, str], model: ModelConfig, vocabulary: str) -> str:
-    """A digest of what weights depend on: languages, architecture and vocabulary. Weights of another kind are refused."""
-    architecture = {name: value for name, value in model.model_dump().items() if "dropout" not in name}
+    """A digest of what weights depend on: languages, architecture and vocabulary. Weights of another kind are refused.
+
+    Settings that the first version did not have are left out where they have their default, so that its digests still hold.
+    """
+    fields = type(model).model_fields
+    architecture = {
+        name: value
+        for name, value in model.model_dump().items()
+        if "dropout" not in name and (name in FIRST_SETTINGS or value != fields[name].default)
+    }
     return hashlib.sha256(json.dumps([languages, architecture, vocabulary], sort_keys=True).encode()).hexdigest()
 
 

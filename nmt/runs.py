@@ -24,7 +24,7 @@ from nmt.formatting import counted, duration, table
 from nmt.lines import is_blank
 from nmt.lock import locked
 from nmt.looks import unlike
-from nmt.model.transformer import Transformer
+from nmt.model.build import build
 from nmt.model_directory import ModelDirectory
 from nmt.process import this_process
 from nmt.reporting import Reporter
@@ -87,7 +87,7 @@ class _Run:
         """Train from the newest checkpoint, or from the beginning, to the last update."""
         config, reporter, plan, heldout = self.config, self.reporter, self.plan, self.data.heldout
         torch.manual_seed(config.seed)
-        model = Transformer(plan.recipe.model, len(self.data.vocabulary)).to(self.device)
+        model = build(plan.recipe.model, len(self.data.vocabulary)).to(self.device)
         updates = Plan(self.data.pairs, config.tokens_per_update, config.seed)
         compiled = devices.can_compile(self.device, reporter.warn)
         trainer = Trainer(model, updates, config, self.device, config.precision, self.ranks, compiled)

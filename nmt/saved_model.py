@@ -17,7 +17,7 @@ from nmt.sizes import parameters
 from nmt.storage import sha256_of
 
 if TYPE_CHECKING:
-    from nmt.model.transformer import Transformer
+    from nmt.model.network import Network
 
 Text = tuple[list[str], list[str]]  # source and target lines
 
@@ -72,9 +72,9 @@ class SavedModel:
             raise UsageError(f"{paths[0]}: this and {paths[1].name} are not the text of config.json; restore both from a copy")
         return source, target
 
-    def network(self) -> "Transformer":
+    def network(self) -> "Network":
         """The network with its weights, on the CPU and in evaluation mode."""
-        from nmt.model.transformer import Transformer  # imported here: the CTranslate2 engine works without torch
+        from nmt.model.build import build  # imported here: the CTranslate2 engine works without torch
         from nmt.weights import load_weights
 
         weights = load_weights(self.weights_path, self.description.kind)
@@ -83,7 +83,7 @@ class SavedModel:
         expected = parameters(self.description.model, len(self.vocabulary))["total"]
         if sum(tensor.numel() for tensor in weights.values()) != expected:
             raise mismatch
-        network = Transformer(self.description.model, len(self.vocabulary))
+        network = build(self.description.model, len(self.vocabulary))
         try:
             network.load_state_dict(weights)
         except RuntimeError:

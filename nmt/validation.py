@@ -18,7 +18,7 @@ from nmt.devices import autocast, find_translation_precision
 from nmt.errors import NmtError
 from nmt.formatting import counted
 from nmt.lines import is_blank
-from nmt.model.transformer import Transformer
+from nmt.model.network import Network
 from nmt.scoring import metrics
 from nmt.training.loss import losses
 from nmt.training.ranks import Ranks
@@ -76,7 +76,7 @@ class Validator:
         keeping_all = Encoder(vocabulary, 2**31, math.inf)
         self.plan = Plan(prepare(pairs, keeping_all, CleaningReport()), config.tokens_per_update, config.seed)
 
-    def validate(self, model: Transformer, tokens: int, ranks: Ranks) -> Validation:
+    def validate(self, model: Network, tokens: int, ranks: Ranks) -> Validation:
         """Loss in the training's precision, and BLEU of text decoded with translate's defaults: the same on every rank.
 
         Each rank takes its share of the lines, in micro-batches of `tokens` padded tokens. Raises NmtError on all ranks where
@@ -117,7 +117,7 @@ class Validator:
             [{"line": place + 1, "translation": hypotheses[place]} for place in self.sampled],
         )
 
-    def _part(self, model: Transformer, tokens: int, ranks: Ranks) -> _Part:
+    def _part(self, model: Network, tokens: int, ranks: Ranks) -> _Part:
         pairs = np.arange(len(self.plan.pairs))[ranks.rank :: ranks.count]
         device = model.output.device
         # The same arithmetic as `nmt translate`, which must print exactly what is scored here.
@@ -128,9 +128,9 @@ class Validator:
             return *losses, translator.translate(self.source[ranks.rank :: ranks.count])
 
 
-def _eagerly(model: Transformer) -> AbstractContextManager[object]:
+def _eagerly(model: Network) -> AbstractContextManager[object]:
     """Do not use compiled layers, if there are any: here lengths vary too much for them to pay off."""
-    compiled = any(getattr(layer, "_compiled_call_impl", None) for layer in model.encoder)
+    compiled = any(getattr(layer, "_compiled_call_impl", None) for layer in model.layers)
     # The compiler is imported only if it is needed, for that takes seconds.
     return torch.compiler.set_stance("force_eager") if compiled else nullcontext()
 
@@ -145,7 +145,7 @@ def sample(source: list[str], reference: list[str]) -> list[int]:
 
 @torch.no_grad()
 def evaluate(
-    model: Transformer, plan: Plan, pairs: np.ndarray, tokens: int, smoothing: float, precision: str
+    model: Network, plan: Plan, pairs: np.ndarray, tokens: int, smoothing: float, precision: str
 ) -> tuple[float, float]:
     """(smoothed loss, negative log-likelihood) of these pairs in nats, summed over the target tokens, EOS included.
 

@@ -2,8 +2,8 @@
 
     x_1 ... x_n BOS y_1 ... y_m EOS
 
-BOS separates the two, and the stack predicts each next token of the target. Two masks: in the prefix form (Raffel et al. 2020;
-Zhang et al. 2022) every source position sees the whole source, as in an encoder; in the causal form, GPT-2's, each position sees
+BOS separates the two, and the stack predicts each next token of the target. Two masks: in the prefix form (Raffel et al. 2020,
+Zhang et al. 2022) each source position sees the whole source, as in an encoder; in the causal form, GPT-2's, each position sees
 only those before it. In both the source's states do not depend on the target, so `encode` computes its keys and values once.
 GPT-2's own choices are settings: pre-LN, learned positions, GELU, its initialisation.
 """
@@ -49,9 +49,9 @@ class Prefix:
     states: Tensor  # [B, S, D], from which the source's next tokens can be predicted
 
     @property
-    def lengths(self) -> Tensor:
-        """The positions of the source, after which those of the target begin: [B]."""
-        return self.visible.sum(1)
+    def padding(self) -> Tensor:
+        """How many of the S positions are padding, so that the target's positions begin sooner: [B]."""
+        return (~self.visible).sum(1)
 
     def keep(self, sentences: Tensor) -> None:
         """Continue with these sentences [B'] alone."""
@@ -111,8 +111,8 @@ class DecoderOnly(Network):
         """Target ids [N, T], beginning with BOS -> states [N, T, D], as in `Network.decode`."""
         sentences, count = len(memory.visible), target.size(1)
         beam = len(target) // sentences
-        start = memory.lengths + (cache.length if cache else 0)
-        x = self.embedding(target, start.repeat_interleave(beam))
+        start = memory.visible.size(1) + (cache.length if cache else 0)
+        x = self.embedding(target, start, memory.padding.repeat_interleave(beam))
         x = x.view(sentences, beam * count, -1)  # [N, T, D] -> [B, beam * T, D]: all hypotheses of a sentence share one prefix
         if cache:
             cache.extend(beam, x)

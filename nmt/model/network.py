@@ -8,9 +8,11 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from nmt.config import ModelConfig
+from nmt.ids import PAD
 
 
 class Network(nn.Module):
@@ -67,3 +69,9 @@ class Network(nn.Module):
     def count_parameters(self) -> int:
         """The number of trainable parameters; a shared matrix counts once."""
         return sum(parameter.numel() for parameter in self.parameters())
+
+
+def padded(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:
+    """B lists of ids, padded with PAD -> [B, T]. The copy to a GPU does not block."""
+    ids = nn.utils.rnn.pad_sequence(list(map(torch.tensor, rows)), batch_first=True, padding_value=PAD)
+    return ids.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else ids

@@ -77,22 +77,18 @@ class Embedding(TokenEmbedding):
         if self.learned:
             nn.init.normal_(self.positions, std=self.positions.size(1) ** -0.5 if std is None else std)
 
-    def forward(self, ids: Tensor, start: int | Tensor = 0) -> Tensor:
-        """Ids [B, T] -> [B, T, D]. The first is at position `start`, one number for all or [B]."""
+    def forward(self, ids: Tensor, start: int = 0, padding: Tensor | None = None) -> Tensor:
+        """Ids [B, T] -> [B, T, D]. The first is at position `start`; where that counts padding, [B] says how much."""
+        end, table = start + ids.size(1), self.positions
+        if end > table.size(0) and not self.learned:
+            self.positions = table = sinusoids(2 * end, table.size(1)).to(table.device)
+        # The table was read once: another thread may replace it with one that is too short for this call.
+        if padding is None:
+            positions = table[start:end]
+        else:
+            positions = F.embedding(torch.arange(start, end, device=ids.device) - padding.unsqueeze(1), table)
         x = F.embedding(ids, self.weight, padding_idx=PAD)
-        if not self.learned:
-            x = x * math.sqrt(x.size(-1))
-        return self.dropout(x + self._positions(start, ids.size(1)))
-
-    def _positions(self, start: int | Tensor, count: int) -> Tensor:
-        """The rows of the table from `start` on: [count, D], or [B, count, D]."""
-        table = self.positions  # read once: another thread may replace it with one that is too short for this call
-        last = start + count if isinstance(start, int) else int(start.max()) + count
-        if last > table.size(0) and not self.learned:
-            self.positions = table = sinusoids(2 * last, table.size(1)).to(table.device)
-        if isinstance(start, int):
-            return table[start:last]
-        return F.embedding(start.unsqueeze(1) + torch.arange(count, device=start.device), table)
+        return self.dropout((x if self.learned else x * math.sqrt(x.size(-1))) + positions)
 
 
 class AddNorm(nn.Module):
@@ -282,12 +278,6 @@ def initialise(network: nn.Module, config: ModelConfig) -> None:
     for module in network.children():
         if isinstance(module, Embedding):
             module.reset_parameters(GPT2_STD)
-
-
-def padded(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:
-    """B lists of ids, padded with PAD -> [B, T]. The copy to a GPU does not block."""
-    ids = nn.utils.rnn.pad_sequence(list(map(torch.tensor, rows)), batch_first=True, padding_value=PAD)
-    return ids.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else ids
 
 
 def module_list(modules: Iterable[Layer]) -> Sequence[Layer]:

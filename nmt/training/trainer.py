@@ -28,7 +28,7 @@ from nmt.devices import autocast
 from nmt.errors import NmtError, is_out_of_memory
 from nmt.lanes import Lanes
 from nmt.model.dropout import drawn_from
-from nmt.model.transformer import Transformer
+from nmt.model.network import Network
 from nmt.training.ahead import ahead
 from nmt.training.checkpoint import Progress
 from nmt.training.loss import loss
@@ -66,7 +66,7 @@ class Trainer:
 
     def __init__(
         self,
-        model: Transformer,
+        model: Network,
         plan: Plan,
         config: TrainingConfig,
         device: torch.device,
@@ -96,7 +96,7 @@ class Trainer:
             # Two sizes that are equal in the first batch differ in the next.
             torch.fx.experimental._config.use_duck_shape = False
             self.loss = torch.compile(loss, dynamic=True)
-            for layer in [*model.encoder, *model.decoder]:
+            for layer in model.layers:
                 layer.compile(dynamic=True)  # in place; layers of a kind share the compiled code
         self.begin(Progress(micro_batch_tokens=config.micro_batch_tokens or DEFAULT_MICRO_BATCH))
 

@@ -10,7 +10,7 @@ import torch
 from nmt.errors import UsageError
 from nmt.ids import BOS, EOS
 from nmt.lines import clean, needs_no_translation
-from nmt.model.transformer import Transformer, padded
+from nmt.model.network import Network, padded
 from nmt.saved_model import SavedModel
 from nmt.translation.hypothesis import SearchOptions
 from nmt.translation.loading import load_torch_engine
@@ -51,27 +51,36 @@ def attend(path: Path, text: str, device: str = "auto") -> AttentionMaps:
         raise UsageError(f"the text has {len(source):,} pieces; give a sentence of at most {MAX_SHOWN_PIECES}")
     engine = load_torch_engine(model, device, "fp32")
     [[best]] = engine.search([source], SearchOptions())
+    encoder, decoder, cross = attention_maps(engine.model, source, best.ids)
     return AttentionMaps(
         text,
         vocabulary.decode(best.ids),
         description.languages,
-        vocabulary.pieces([*source, EOS]),
+        vocabulary.pieces([*source, EOS])[: cross.shape[3]],
         vocabulary.pieces([BOS, *best.ids]),
         vocabulary.pieces([*best.ids, EOS]),
-        *attention_maps(engine.model, source, best.ids),
+        encoder,
+        decoder,
+        cross,
         engine.model.config.d_model,
     )
 
 
 @torch.inference_mode()
-def attention_maps(model: Transformer, source: list[int], target: list[int]) -> Maps:
+def attention_maps(model: Network, source: list[int], target: list[int]) -> Maps:
     """The three attentions in one teacher-forced pass, with the shapes of AttentionMaps, over ids without BOS and EOS."""
-    device = model.output.device
-    stacks = ((model.encoder, "self_attention"), (model.decoder, "self_attention"), (model.decoder, "cross_attention"))
+    device, uses = model.output.device, model.attentions
     with ExitStack() as stack:
-        recorded = [[stack.enter_context(getattr(layer, use).recording()) for layer in layers] for layers, use in stacks]
+        modules = {module for layers in uses.values() for module in layers}
+        calls = {module: stack.enter_context(module.recording()) for module in modules}
         memory = model.encode(padded([[*source, EOS]], device))
         model.decode(padded([[BOS, *target]], device), memory)
-    # Each layer has recorded one call over a batch of one: [1, H, T, S] -> [layers, H, T, S]
-    encoder, decoder, cross = (torch.cat([weights for [weights] in use]).float().cpu().numpy() for use in recorded)
-    return encoder, decoder, cross
+
+    def maps(use: str, call: int, columns: slice) -> np.ndarray:
+        # Each call is over a batch of one: [1, H, T, S] -> [layers, H, T, S]
+        found = [calls[layer][call][..., columns] for layer in uses.get(use, ())]
+        return torch.cat(found).float().cpu().numpy() if found else np.zeros((0, 0, 0, 0), np.float32)
+
+    encoder = maps("encoder", 0, slice(None))
+    decoder = maps("decoder", -1, slice(-len(target) - 1, None))
+    return encoder, decoder, maps("cross", -1, slice(encoder.shape[3] or None))

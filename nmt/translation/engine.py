@@ -14,8 +14,7 @@ from nmt.devices import autocast
 from nmt.errors import NmtError, is_out_of_memory
 from nmt.ids import BOS, EOS
 from nmt.lanes import Lanes
-from nmt.model.attention import Cache
-from nmt.model.transformer import Transformer, padded
+from nmt.model.network import Network, padded
 from nmt.translation.alignment import aligning_layer
 from nmt.translation.hypothesis import BATCH_TOKENS, Forced, Hypothesis, SearchOptions, Sources
 from nmt.translation.packed import PackedLinear, can_pack, pack
@@ -27,14 +26,14 @@ Projection = Callable[[Tensor], Tensor]  # states [N, D] -> logits [N, V]
 Pairs = Sequence[tuple[Sequence[int], Sequence[int]]]  # ids of sources and targets, without BOS and EOS
 
 
-class TransformerSteps:
-    """`Steps` of search.py for the Transformer: the memory and cache of one batch."""
+class NetworkSteps:
+    """`Steps` of search.py for a network: the memory and cache of one batch."""
 
-    def __init__(self, model: Transformer, projection: Projection, source: Tensor) -> None:
+    def __init__(self, model: Network, projection: Projection, source: Tensor) -> None:
         """Encode the source ids [B, S]."""
         self.model, self.projection = model, projection
         self.memory = model.encode(source)
-        self.cache = Cache(model.config.layers)
+        self.cache = model.new_cache(self.memory)
 
     def step(self, tokens: Tensor) -> Tensor:
         """Ids [N] -> logits [N, V], always in fp32: close logits would tie in bf16."""
@@ -51,9 +50,9 @@ class TransformerSteps:
 
 
 class TorchEngine:
-    """`Engine` of hypothesis.py for a Transformer, on the device of its weights. On a CPU it searches two batches at once."""
+    """`Engine` of hypothesis.py for a network, on the device of its weights. On a CPU it searches two batches at once."""
 
-    def __init__(self, model: Transformer, precision: str = "fp32", packed: bool = True) -> None:
+    def __init__(self, model: Network, precision: str = "fp32", packed: bool = True) -> None:
         """Use the weights as they are now, in evaluation mode; the model itself is not changed.
 
         With `packed`, matrices are laid out for the device where that makes search faster.
@@ -106,7 +105,7 @@ class TorchEngine:
         source = padded([[*ids, EOS] for ids in sources], self.device)
         limits = [len(ids) + options.extra for ids in sources]
         with autocast(self.device, self.precision):
-            found = beam_search(TransformerSteps(self.model, self.projection, source), limits, options, self.device)
+            found = beam_search(NetworkSteps(self.model, self.projection, source), limits, options, self.device)
             return self._with_details(sources, found) if options.details else found
 
     @torch.inference_mode()
@@ -121,15 +120,17 @@ class TorchEngine:
 
 
 @torch.no_grad()
-def force(model: Transformer, sources: Sources, targets: Sources) -> list[Forced]:
+def force(model: Network, sources: Sources, targets: Sources) -> list[Forced]:
     """Score one batch of targets, given like the sources as ids without BOS and EOS, under the current autocast.
 
     The attention to the source is that of `aligning_layer`, averaged over its heads. Row t belongs to the step that predicts
     piece t.
     """
     device = model.output.device
-    with model.decoder[aligning_layer(model.config.layers)].cross_attention.recording() as recorded:
-        memory = model.encode(padded([[*source, EOS] for source in sources], device))
+    source_ids = padded([[*source, EOS] for source in sources], device)
+    to_source = model.attentions["cross"]
+    with to_source[aligning_layer(len(to_source))].recording() as recorded:
+        memory = model.encode(source_ids)
         states = model.decode(padded([[BOS, *target] for target in targets], device), memory)
     outputs = padded([[*target, EOS] for target in targets], device)
     with torch.autocast(device.type, enabled=False):
@@ -138,8 +139,7 @@ def force(model: Transformer, sources: Sources, targets: Sources) -> list[Forced
             for state, output in zip(states.float(), outputs, strict=True)
         ]
     log_p = torch.stack(rows).tolist()
-    [weights] = recorded
-    attention = weights.float().mean(1).cpu().numpy()
+    attention = recorded[-1][..., : source_ids.size(1)].float().mean(1).cpu().numpy()
     return [
         Forced(row[: len(target) + 1], maps[: len(target) + 1, : len(source) + 1].copy())
         for row, maps, source, target in zip(log_p, attention, sources, targets, strict=True)

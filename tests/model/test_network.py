@@ -95,7 +95,8 @@ def test_every_parameter_learns_but_padding(network: Network) -> None:
     logits = network.decode(target, network.encode(source)) @ network.output.T
     logits.log_softmax(-1)[..., 20].sum().backward()
     for name, parameter in network.named_parameters():
-        assert parameter.grad is not None and parameter.grad.abs().sum() > 0, name
+        assert parameter.grad is not None, name
+        assert parameter.grad.abs().sum() > 0, name
     assert network.output.grad is not None
     assert network.output.grad[PAD].abs().sum() == 0
 

@@ -148,6 +148,7 @@ def train(
     micro_batch_tokens: Annotated[int | None, setting("micro_batch_tokens")] = None,
     vocab_size: Annotated[int | None, setting("vocab_size")] = None,
     dropout: Annotated[float | None, setting("dropout")] = None,
+    architecture: Annotated[str | None, setting("architecture")] = None,
     norm: Annotated[str | None, setting("norm")] = None,
     seed: Annotated[int | None, setting("seed")] = None,
     device: Annotated[str | None, setting("device")] = None,

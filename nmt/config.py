@@ -162,6 +162,15 @@ def preset_for(pairs: int) -> str:
     return "tiny" if pairs < 100_000 else "small" if pairs < 1_000_000 else "base"
 
 
+def rebuilt(model: ModelConfig, architecture: str) -> ModelConfig:
+    """The model of a preset in another architecture: one stack has the layers of both, a recurrent network has no more than one."""
+    if architecture == model.architecture:
+        return model
+    layers = 2 * model.layers if model.architecture == "transformer" else model.layers
+    layers = {"transformer": (layers + 1) // 2, "decoder-only": layers, "rnn": 1}.get(architecture, layers)
+    return model.model_copy(update={"architecture": architecture, "layers": layers})
+
+
 def fine_tuning(trained_as: str, model: ModelConfig, training: TrainingConfig) -> Preset:
     """The recipe for training a model further on other text: its own settings, but few updates at a low rate.
 
@@ -199,7 +208,8 @@ class Overrides:
     def settle(self, preset: Preset) -> Preset:
         """The preset with these settings. Raises UsageError that lists every unknown or impossible value with its place."""
         faults: list[str] = []
-        model = self._override(preset.model, "model", faults)
+        architecture = (self.tables.get("model", {}) | self.flags).get("architecture", preset.model.architecture)
+        model = self._override(rebuilt(preset.model, architecture), "model", faults)
         training = self._override(preset.training, "training", faults)
         if faults:
             raise UsageError("; ".join(faults))

@@ -45,6 +45,15 @@ class ModelConfig(BaseModel):
         "prefix", description="Decoder-only: whether a source position sees the whole source, or what comes before it."
     )
 
+    def positions_for(self, source: int, target: int) -> int:
+        """The positions that a pair of so many pieces takes: each side's with BOS or EOS, or in one stack both with BOS between."""
+        return source + target + 1 if self.architecture == "decoder-only" else max(source, target) + 1
+
+    def can_number(self, source: int, target: int) -> bool:
+        """Whether a pair of so many pieces fits the table of learned positions; sinusoids have no end."""
+        limited = self.positions == "learned" and self.architecture != "rnn"
+        return not limited or self.positions_for(source, target) <= self.max_positions
+
     def model_post_init(self, _context: Any) -> None:
         if self.d_model % self.heads or self.d_model % 2:
             raise ValueError(f"d_model must be even and a multiple of heads (got {self.d_model} and {self.heads})")
@@ -73,6 +82,7 @@ class TrainingConfig(BaseModel):
     adam_beta2: float = Field(0.98, ge=0, lt=1, description="Adam's beta 2.")
     adam_epsilon: float = Field(1e-9, gt=0, description="Adam's epsilon.")
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="Probability spread evenly over the vocabulary.")
+    source_loss: bool = Field(False, description="Decoder-only, causal: learn to predict the source's next tokens too.")
     vocab_size: int = Field(37_000, ge=1, le=1_000_000, description="Maximum size of the shared BPE vocabulary.")
     max_pieces: int = Field(256, ge=1, le=MAX_COUNT, description="Drop training pairs with more pieces on a side.")
     max_ratio: float = Field(3.0, ge=1, description="Drop training pairs whose lengths differ by a larger factor.")

@@ -38,7 +38,9 @@ def parameters(config: ModelConfig, vocabulary_size: int) -> dict[str, Any]:
                 "gru": 3 * d * (3 * d + d) + 6 * d,
                 "readout": 4 * d * d + d,
             }
-    stacks = [(layer, config.layers * sum(layer.values()) + final_norm if layer else 0) for layer in (encoder_layer, decoder_layer)]
+    stacks = [
+        (layer, config.layers * sum(layer.values()) + final_norm if layer else 0) for layer in (encoder_layer, decoder_layer)
+    ]
     return {
         "total": embedding + sum(size for _, size in stacks),
         "embedding": embedding,

@@ -61,11 +61,6 @@ class Network(nn.Module):
         B; the hypotheses of a sentence are then side by side.
         """
 
-    @property
-    def max_length(self) -> int | None:
-        """The most positions that it can number, or None if there is no limit."""
-        return self.config.max_positions if self.config.positions == "learned" else None
-
     def count_parameters(self) -> int:
         """The number of trainable parameters; a shared matrix counts once."""
         return sum(parameter.numel() for parameter in self.parameters())

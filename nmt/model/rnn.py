@@ -115,10 +115,6 @@ class RecurrentNetwork(Network):
     def layers(self) -> Sequence[nn.Module]:
         return []
 
-    @property
-    def max_length(self) -> None:
-        """It numbers no positions."""
-
     def encode(self, source: Tensor) -> Annotations:
         """Source ids [B, S], each ending with EOS and padded with PAD -> Annotations."""
         x, padding = self.embedding(source), source == PAD

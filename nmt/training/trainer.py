@@ -217,9 +217,12 @@ class Trainer:
         """
         batch = batch.to(self.device)
         with drawn_from(self._seed(number)), autocast(self.device, self.precision):
-            states = self.model.decode(batch.target_in, self.model.encode(batch.source))
+            memory = self.model.encode(batch.source)
+            states = self.model.decode(batch.target_in, memory)
             matrix, smoothing = self.model.output, self.config.label_smoothing
             share = self.loss(states, matrix, batch.target_out, smoothing) / tokens
+            if self.config.source_loss:
+                share = share + self.loss(memory.states, matrix, batch.source[:, 1:], smoothing) / tokens
         return share.detach(), list(torch.autograd.grad(share, list(self.model.parameters())))
 
     def _sum_over_ranks(self, total: Tensor) -> None:

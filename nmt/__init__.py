@@ -23,7 +23,7 @@ def load(model: str | PathLike[str] = "model", device: str = "auto", engine: str
     another kind.
     """
     from nmt.saved_model import SavedModel  # here, so that `import nmt` does not import torch
-    from nmt.translation.loading import load_translator
+    from nmt.translation.translator import load_translator
 
     check_kind("model", model, (str, PathLike), "a path")
     check_kind("device", device, str, "a str")

@@ -221,7 +221,7 @@ def score(
     lowercase: Annotated[bool, option("Ignore case.", "--lowercase")] = False,
     confidence: Annotated[bool, option("Add 95% intervals, and p-values between systems.", "--confidence")] = False,
     sentences: Annotated[bool, option("Print a JSON object for each sentence, with its score.", "--sentences")] = False,
-    examples: Annotated[int, option("Show the N worst and N best sentences.", metavar="N")] = 0,
+    examples: Annotated[int, option("Show the N worst and N best sentences.", metavar="N", min=0)] = 0,
     force_decode: Annotated[Path | None, path_option(FORCE_DECODE, metavar="SOURCE")] = None,
     form: Form = "text",
     device: Device = "auto",

@@ -5,14 +5,13 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import IO
 
 from nmt import __version__
 from nmt.destination import Destination
 from nmt.errors import UsageError
-from nmt.formatting import counted, line_numbers
+from nmt.formatting import counted, duration, line_numbers
 from nmt.lines import standard_input, standard_output
 from nmt.looks import form_of, unlike
 from nmt.model_directory import WEIGHTS
@@ -61,7 +60,12 @@ class Job:
         if self.split and not has_rules(translator.source):
             found = f"sentences of {translator.source} are split by another language's rules"
             reporter.say(f"{found}; --no-split keeps lines whole")
-        progress = partial(reporter.bar.advance, reporter.bar.add_task("translating", total=len(pending), status="parts"))
+        task = reporter.bar.add_task("translating", total=len(pending), status="")
+
+        def progress(share: float) -> None:
+            left = reporter.bar.tasks[0].time_remaining
+            reporter.bar.update(task, advance=share, status=f"parts, {duration(left)} left" if left else "parts")
+
         warning, first = None, 1
         for number, lines in enumerate(windows):
             if number in pending:
@@ -118,8 +122,12 @@ def _share(parts: Parts, found: Iterable[Window], reporter: Reporter) -> list[Fl
     if parts.done:
         share = counted(parts.done + len(parts.pending), "part")
         reporter.say(f"resuming: {parts.done:,} of {share} already translated")
-    for window in found:
-        parts.append(window)
+    try:
+        for window in found:
+            parts.append(window)
+    finally:  # also at Ctrl-C and SIGTERM
+        if parts.pending:
+            reporter.say(f"{counted(parts.done, 'part')} translated and kept; the same command goes on from there")
     parts.finish()
     if not this_process().first:
         return []

@@ -50,6 +50,8 @@ def sentences(line: str, language: str) -> list[str]:
         if type(error).__name__ != "PanicException":  # Rust's; it is not an Exception, and has no name to import
             raise
         return [line]
+    if "".join(found) != plain:  # sentencex promises this, but nothing may be lost
+        return [line]
     ends = list(accumulate(map(len, found)))
     if code in ORDINALS:
         cuts = zip(ends, found, [*found[1:], ""], strict=True)

@@ -8,8 +8,9 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, NoReturn, get_args
 
 import typer
 
@@ -17,67 +18,56 @@ from nmt import __version__
 from nmt.config import PRESETS, ModelConfig, TrainingConfig
 from nmt.cores import BATCHES, SENTENCES, spin
 from nmt.errors import NmtError, UsageError, is_out_of_memory, stop_signals
-from nmt.lines import clean
+from nmt.lines import clean, standard_output
 from nmt.process import this_process
 from nmt.reporting import Reporter
 from nmt.translation.hypothesis import SearchOptions
 
+FIELDS = ModelConfig.model_fields | TrainingConfig.model_fields
+
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
-def option(help: str, *flags: str, metavar: str | None = None) -> Any:
-    return typer.Option(*flags, help=help, metavar=metavar)
-
-
-def path_option(help: str, *flags: str, metavar: str | None = None) -> Any:
-    return typer.Option(*flags, help=help, metavar=metavar, callback=at_home)
+def option(help: str, *flags: str, **more: Any) -> Any:
+    return typer.Option(*flags, help=help, **more)
 
 
 def setting(name: str) -> Any:
     """An option that sets the field of this name in config.py and shows its help. Unset, the preset decides."""
-    field = (ModelConfig.model_fields | TrainingConfig.model_fields)[name]
-    choices = [choice for choice in get_args(field.annotation) if isinstance(choice, str)]  # of a Literal
-    return option(field.description or "", metavar="|".join(choices) or None)
+    choices = [choice for choice in get_args(FIELDS[name].annotation) if isinstance(choice, str)]  # of a Literal
+    return option(FIELDS[name].description or "", metavar="|".join(choices) or None)
 
 
 def at_home(value: Any) -> Any:
     """Expand ~ in a path, or in each of several: a shell does not expand it in --data=~/text."""
-    if isinstance(value, (list, tuple)):
+    if not value:
+        return value
+    if isinstance(value, list):
         return [at_home(one) for one in value]
-    if value is None:
-        return None
     if re.match("~(/|$)", path := os.path.expanduser(value)):
         raise typer.BadParameter(f"{path}: there is no home folder; set HOME")
     return type(value)(path)
 
 
+def output_path(path: Path | None) -> Any:
+    """The path of --output; "-" is stdout, as without the option."""
+    return None if path == Path("-") else at_home(path)
+
+
+path_option = partial(option, callback=at_home)
+
 Model = Annotated[Path, path_option("Model directory.", "--model", "-m")]
-Output = Annotated[
-    Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        help="Write to this file instead of stdout.",
-        callback=lambda path: None if path == Path("-") else at_home(path),
-    ),
-]
+Output = Annotated[Path | None, option("Write to this file instead of stdout.", "--output", "-o", callback=output_path)]
 Device = Annotated[str, setting("device")]
-Precision = Annotated[str, setting("precision")]
 Form = Annotated[str, option("Output format.", "--format", metavar="text|json")]
 Quiet = Annotated[bool, option("Print only warnings and errors to stderr.", "--quiet", "-q")]
-
-
-def command(function: Callable[..., None]) -> None:
-    """Add a command. Its help is the docstring, the examples at the end."""
-    text, _, examples = (inspect.getdoc(function) or "").partition("\n\nExamples:\n")
-    app.command(help=text, epilog=f"\b\nExamples:\n{examples}")(function)  # \b keeps its lines apart
 
 
 @contextmanager
 def faults_reported() -> Iterator[None]:
     """End a command as the user expects: one sentence for an error, no message for an interrupt or a closed pipe."""
     for number in stop_signals():
-        signal.signal(number, _terminate)
+        signal.signal(number, lambda number, _frame: end(128 + number))
     on_interrupt = signal.getsignal(signal.SIGINT)
     if on_interrupt is signal.SIG_DFL:  # set by __main__.py; a command, unlike its imports, has something to tidy up
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -86,34 +76,35 @@ def faults_reported() -> Iterator[None]:
         if sys.stdout is not None:
             sys.stdout.flush()
     except NmtError as error:
-        complain(this_process().message(error))
-        raise SystemExit(error.exit_code) from None
+        end(error.exit_code, this_process().message(error))
     except KeyboardInterrupt:
-        raise SystemExit(130) from None
+        end(130)
     except OSError as error:  # a full disk, a device that went away; or a reader that has seen enough, which is no error
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # otherwise the interpreter complains again as it exits
         if isinstance(error, BrokenPipeError):
-            raise SystemExit(0) from None
-        complain(f"{error.filename or 'writing'}: {error.strerror or error}")
-        raise SystemExit(1) from None
+            end(0)
+        end(1, f"{error.filename or 'writing'}: {error.strerror or error}")
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        complain("out of memory; smaller batches need less: --micro-batch-tokens to train, --batch-tokens to translate")
-        raise SystemExit(1) from None
+        end(1, "out of memory; smaller batches need less: --micro-batch-tokens to train, --batch-tokens to translate")
     finally:
         signal.signal(signal.SIGINT, on_interrupt)
 
 
-def _terminate(number: int, _frame: Any) -> None:
-    raise SystemExit(128 + number)
-
-
-def complain(sentence: str) -> None:
-    """Print an error to stderr, which may be closed or full."""
+def end(code: int, sentence: str = "") -> NoReturn:
+    """End the program with this exit code, and a sentence on stderr, which may be closed or full."""
     if sys.stderr is not None and sentence:
         with suppress(OSError):
             print(f"nmt: {clean(sentence)}", file=sys.stderr)
+    raise SystemExit(code) from None
+
+
+def command(function: Callable[..., None]) -> None:
+    """Add a command whose faults are reported. Its help is the docstring, the examples at the end."""
+    text, _, examples = (inspect.getdoc(function) or "").partition("\n\nExamples:\n")
+    # \b keeps the lines of the examples apart.
+    app.command(help=text, epilog=f"\b\nExamples:\n{examples}")(faults_reported()(function))
 
 
 def version(asked: bool) -> None:
@@ -166,14 +157,12 @@ def train(
       nmt train --data corpus --source de --target en --model english --patience 3
       nmt train --from german --data letters.tsv --model letters
     """
-    given = locals()
-    flags = {name: given[name] for name in given if name in TrainingConfig.model_fields | ModelConfig.model_fields}
-    with faults_reported():
-        from nmt import runs
-        from nmt.settings import Request
+    from nmt import runs
+    from nmt.settings import Request
 
-        request = Request(data, source, target, preset, config, flags, origin, restart, command_line())
-        runs.train(model, request, Reporter(quiet))
+    flags = {name: value for name, value in locals().items() if name in FIELDS}
+    request = Request(data, source, target, preset, config, flags, origin, restart, command_line())
+    runs.train(model, request, Reporter(quiet))
 
 
 N_BEST = "Print N translations a line, each after its line number, rank and score."
@@ -193,7 +182,7 @@ def translate(
     no_split: Annotated[bool, option("Translate each line whole, not sentence by sentence.", "--no-split")] = False,
     batch_tokens: Annotated[int | None, option("Source tokens, with padding, searched at once.")] = None,
     device: Device = "auto",
-    precision: Precision = "auto",
+    precision: Annotated[str, setting("precision")] = "auto",
     engine: Annotated[str, option(ENGINE, metavar="torch|ctranslate2")] = "torch",
     quiet: Quiet = False,
 ) -> None:
@@ -206,37 +195,34 @@ def translate(
     """
     if file == "-":
         spin(SENTENCES)
-    with faults_reported():
-        from nmt.translation import files
-        from nmt.translation.output import output_format
+    from nmt.translation import files
+    from nmt.translation.output import output_format
 
-        options = SearchOptions(beam, length_penalty, 1 if n_best is None else n_best, details=details)
-        write = output_format(form, n_best, details)
-        if details and engine == "ctranslate2":
-            raise UsageError("--details: CTranslate2 cannot provide them; use --engine torch")
-        job = files.Job(model, options, not no_split, write, device, precision, batch_tokens, engine)
-        files.translate(file, output, job, Reporter(quiet))
+    options = SearchOptions(beam, length_penalty, 1 if n_best is None else n_best, details=details)
+    write = output_format(form, n_best, details)
+    if details and engine == "ctranslate2":
+        raise UsageError("--details: CTranslate2 cannot provide them; use --engine torch")
+    job = files.Job(model, options, not no_split, write, device, precision, batch_tokens, engine)
+    files.translate(file, output, job, Reporter(quiet))
 
 
 HYPOTHESES = "Translations to score; - is stdin. Without any, the model translates its test set."
+Hypotheses = Annotated[list[str] | None, typer.Argument(metavar="[HYPOTHESIS]...", help=HYPOTHESES, callback=at_home)]
+References = Annotated[list[Path] | None, path_option("Reference translations; may be repeated.", "--reference", "-r")]
 METRIC = "What to compute; paper is the BLEU of tokenised text that the paper reports."
 FORCE_DECODE = "Print the model's log-probability of HYPOTHESIS as a translation of SOURCE instead."
 
 
 @command
 def score(
-    hypotheses: Annotated[
-        list[str] | None, typer.Argument(metavar="[HYPOTHESIS]...", help=HYPOTHESES, callback=at_home)
-    ] = None,
-    reference: Annotated[
-        list[Path] | None, path_option("Reference translations; may be repeated.", "--reference", "-r")
-    ] = None,
+    hypotheses: Hypotheses = None,
+    reference: References = None,
     model: Model = Path("model"),
     metric: Annotated[str, option(METRIC, metavar="bleu|chrf|ter|all|paper")] = "bleu",
     lowercase: Annotated[bool, option("Ignore case.", "--lowercase")] = False,
     confidence: Annotated[bool, option("Add 95% intervals, and p-values between systems.", "--confidence")] = False,
     sentences: Annotated[bool, option("Print a JSON object for each sentence, with its score.", "--sentences")] = False,
-    examples: Annotated[int, option("Show the N worst and N best sentences.", metavar="N")] = 0,
+    examples: Annotated[int, option("Show the N worst and N best sentences.", metavar="N", min=0)] = 0,
     force_decode: Annotated[Path | None, path_option(FORCE_DECODE, metavar="SOURCE")] = None,
     form: Form = "text",
     device: Device = "auto",
@@ -249,22 +235,19 @@ def score(
       nmt score brief.txt -r reference.txt
       nmt score brief.txt other.txt -r reference.txt --metric all --confidence
     """
-    with faults_reported():
-        from nmt.lines import standard_output
-        from nmt.scoring import commands
-        from nmt.scoring.force_decode import force_decode as force
+    from nmt.scoring import commands
+    from nmt.scoring.force_decode import force_decode as force
 
-        asked, references, reporter = hypotheses or [], reference or [], Reporter(quiet)
-        options = commands.ScoreOptions(metric, lowercase, confidence, form, sentences, examples)
-        lines: Iterable[str]
-        if force_decode:
-            lines = force(model, asked, force_decode, references, options, device, reporter)
-        elif asked:
-            lines = commands.score_files(asked, references, options, reporter)
-        else:
-            lines = commands.score_model(model, references, options, device, reporter)
-        for line in lines:
-            standard_output().write(f"{line}\n".encode(errors="surrogateescape"))
+    asked, references, reporter = hypotheses or [], reference or [], Reporter(quiet)
+    options = commands.ScoreOptions(metric, lowercase, confidence, form, sentences, examples)
+    if force_decode:
+        lines: Iterable[str] = force(model, asked, force_decode, references, options, device, reporter)
+    elif asked:
+        lines = commands.score_files(asked, references, options, reporter)
+    else:
+        lines = commands.score_model(model, references, options, device, reporter)
+    for line in lines:
+        standard_output().write(f"{line}\n".encode(errors="surrogateescape"))  # names of files need not be UTF-8
 
 
 @command
@@ -282,10 +265,9 @@ def attention(
       nmt attention "I have seen the old man." -o page.html --model german
       nmt attention "I have seen the old man." -o map.svg --svg --model german
     """
-    with faults_reported():
-        from nmt.pages import attention as page
+    from nmt.pages import attention as page
 
-        page.write(model, " ".join(text or ["-"]), output, svg, device, Reporter(quiet))
+    page.write(model, " ".join(text or ["-"]), output, svg, device, Reporter(quiet))
 
 
 @command
@@ -301,11 +283,9 @@ def describe(
       nmt describe --model german
       nmt describe base
     """
-    with faults_reported():
-        from nmt import describe as describing
-        from nmt.lines import standard_output
+    from nmt import describe as describing
 
-        standard_output().write(describing.describe(preset, model, form).encode(errors="surrogateescape"))
+    standard_output().write(describing.describe(preset, model, form).encode(errors="surrogateescape"))
 
 
 @command
@@ -320,10 +300,9 @@ def export(
       nmt export --model german
       nmt export --quantization int8 --model german
     """
-    with faults_reported():
-        from nmt import export as exporting
+    from nmt import export as exporting
 
-        exporting.export(model, quantization, Reporter(quiet))
+    exporting.export(model, quantization, Reporter(quiet))
 
 
 def command_line() -> str:

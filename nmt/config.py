@@ -46,7 +46,7 @@ class ModelConfig(BaseModel):
     )
 
     def positions_for(self, source: int, target: int) -> int:
-        """The positions that a pair of so many pieces takes: each side's with BOS or EOS, or in one stack both with BOS between."""
+        """The positions that a pair of so many pieces takes: a side's with BOS or EOS, or in one stack both with BOS between."""
         return source + target + 1 if self.architecture == "decoder-only" else max(source, target) + 1
 
     def can_number(self, source: int, target: int) -> bool:
@@ -173,7 +173,7 @@ def preset_for(pairs: int) -> str:
 
 
 def rebuilt(model: ModelConfig, architecture: str) -> ModelConfig:
-    """The model of a preset in another architecture: one stack has the layers of both, a recurrent network has no more than one."""
+    """The model of a preset in another architecture: one stack has the layers of both, a recurrent network just one."""
     if architecture == model.architecture:
         return model
     layers = 2 * model.layers if model.architecture == "transformer" else model.layers

@@ -72,6 +72,5 @@ def writing_to(output: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in WRITING_FAULTS:
             raise NmtError(f"--output {output}: {error.strerror}") from None
-        if not output.parent.is_dir():
-            raise UsageError(f"--output {output}: there is no folder {output.parent}; create it first") from None
-        raise UsageError(f"--output {output}: {error.strerror}; name a file that can be written") from None
+        fault = error.strerror if output.parent.is_dir() else f"there is no folder {output.parent}"
+        raise UsageError(f"--output {output}: {fault}; name a file that can be written") from None

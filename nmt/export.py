@@ -41,29 +41,24 @@ def export(path: Path, quantization: str | None, reporter: Reporter) -> None:
     folder, vocabulary = ctranslate2_engine.export_folder(model), model.vocabulary
     heldout = model.heldout("valid") or model.heldout("test")
     # Hashed before the network is read: if training replaces the weights in between, the export counts as outdated.
-    record = {"weights": model.weights_sha256(), "vocabulary": vocabulary.sha256}
-    record["precision"] = final = quantization or "fp32"
+    digests = {"weights": model.weights_sha256(), "vocabulary": vocabulary.sha256}
     network = model.network()
     engine = TorchEngine(network)
     sources = _sources(vocabulary, heldout[0] if heldout else [])
     with replaced_folder(folder) as part:
-        reporter.say(f"translating {len(sources)} sentences with both engines")
-        for precision in dict.fromkeys(("fp32", final)):  # fp32 first, where nothing is rounded
-            write(part, network, vocabulary, None if precision == "fp32" else precision, record)
+        for kind in dict.fromkeys((None, quantization)):  # fp32 first, where nothing is rounded
+            precision = kind or "fp32"
+            write(part, network, vocabulary, kind, digests | {"precision": precision})
             exported = CTranslate2Engine(part, vocabulary)
             # A model translates random sentences without confidence: after one rounding error int8 differs to the end.
-            pieces = None if precision == "fp32" or heldout else 1
+            pieces = 1 if kind and not heldout else None
             equal = compare(engine, exported, sources, precision, pieces)
-            same = "first piece" if pieces else "greedy translation"
-            reporter.say(f"checked: {equal} of {len(sources)} have the same {same} in {precision}")
+            reporter.say(f"checked: greedy search finds the same for {equal} of {len(sources)} sentences in {precision}")
         if quantization and heldout:
             reporter.say(f"before, fp32 in PyTorch: {_bleu(engine, model, *heldout)}")
             reporter.say(f"after, {quantization} in CTranslate2: {_bleu(exported, model, *heldout)}")
-        elif quantization:
-            reporter.say(f"no held-out text: the cost of {quantization} in BLEU is not known")
     size = sum(file.stat().st_size for file in folder.iterdir())
-    reporter.say(f"{folder}: {network.count_parameters():,} parameters in {final}, {size / 2**20:,.0f} MiB")
-    reporter.say(f"next: nmt translate -m {path} --engine ctranslate2 FILE")
+    reporter.say(f"{folder}: {size / 2**20:,.0f} MiB in {precision}; next: nmt translate -m {path} --engine ctranslate2 FILE")
 
 
 def write(folder: Path, network: Transformer, vocabulary: Vocabulary, quantization: str | None, record: dict[str, Any]) -> None:

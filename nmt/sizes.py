@@ -7,7 +7,6 @@ from typing import Any
 
 from nmt.config import ModelConfig
 
-FP32_BYTES, BF16_BYTES = 4, 2
 TRAINING_FACTOR = 3  # forward FLOPs to training FLOPs: each product has a gradient for its input and one for its weights
 
 
@@ -38,45 +37,37 @@ def parameters(config: ModelConfig, vocabulary_size: int) -> dict[str, Any]:
                 "gru": 3 * d * (3 * d + d) + 6 * d,
                 "readout": 4 * d * d + d,
             }
-    stacks = [
-        (layer, config.layers * sum(layer.values()) + final_norm if layer else 0) for layer in (encoder_layer, decoder_layer)
-    ]
-    return {
-        "total": embedding + sum(size for _, size in stacks),
-        "embedding": embedding,
-        "encoder": stacks[0][1],
-        "decoder": stacks[1][1],
-        "final_norm": final_norm,
-        "encoder_layer": encoder_layer,
-        "decoder_layer": decoder_layer,
-    }
+    encoder, decoder = (
+        config.layers * sum(layer.values()) + final_norm if layer else 0 for layer in (encoder_layer, decoder_layer)
+    )
+    parts = {"embedding": embedding, "encoder": encoder, "decoder": decoder}
+    by_layer = {"final_norm": final_norm, "encoder_layer": encoder_layer, "decoder_layer": decoder_layer}
+    return {"total": sum(parts.values())} | parts | by_layer
 
 
-def flops(config: ModelConfig, vocabulary_size: int, source: int, target: int, cached: bool = False) -> dict[str, int]:
+def flops(config: ModelConfig, vocabulary_size: int, source: int, target: int) -> dict[str, int]:
     """Floating-point operations of a forward pass over S source and T target tokens, EOS included:
 
     encode (with the keys and values for the target, once per sentence), decode, and project (states to vocabulary).
 
     Counts matrix products only; [m, k] by [k, n] costs 2mnk. Attention (QK^T, then the weights times V) costs 4D per query
-    and key. The full pass computes all T^2 pairs although half are masked; with a cache, each query meets only the keys up to
-    its own, T(T + 1)/2 pairs in all.
+    and key, half of which are masked in the decoder.
 
     The result is far below table 2 of the paper (3.3e18 to train base), which multiplies GPU hours by sustained throughput.
     """
     d, d_ff, layers = config.d_model, config.d_ff, config.layers
     per_pair = 4 * d
-    target_pairs = target * (target + 1) // 2 if cached else target * target
     match config.architecture:
         case "transformer":
             # Six projections per token on either side: four of self-attention, and of cross-attention keys and values in the
             # encoder, queries and output in the decoder.
             per_token = 6 * 2 * d**2 + 4 * d * d_ff
             encode = layers * (source * per_token + source * source * per_pair)
-            decode = layers * (target * per_token + (target_pairs + target * source) * per_pair)
+            decode = layers * (target * per_token + target * (target + source) * per_pair)
         case "decoder-only":
             per_token, read = 4 * 2 * d**2 + 4 * d * d_ff, source - 1  # it does not read the source's EOS
             encode = layers * (read * per_token + read * read * per_pair)
-            decode = layers * (target * per_token + (target_pairs + target * read) * per_pair)
+            decode = layers * (target * per_token + target * (target + read) * per_pair)
         case "rnn":
             encode = source * 2 * (2 * 3 * 2 * d**2 + 2 * d**2) + 2 * d**2  # both directions, the keys, the first state
             # The query, the scores and the mean of all source positions, the GRU, the readout.
@@ -97,11 +88,12 @@ def steps(config: ModelConfig, source: int, target: int) -> dict[str, int]:
 
 def memory(config: ModelConfig, parameter_count: int) -> dict[str, int]:
     """Bytes by use, without activations."""
+    fp32 = 4 * parameter_count
     return {
-        "weights_fp32": FP32_BYTES * parameter_count,
-        "weights_bf16": BF16_BYTES * parameter_count,
-        "training_state": 4 * FP32_BYTES * parameter_count,  # weights, gradients and Adam's two moments
-        "checkpoint": 3 * FP32_BYTES * parameter_count,  # weights and moments
-        # A key and a value per layer; a recurrent network remembers one state, whatever the length.
-        "cache_per_token": 0 if config.architecture == "rnn" else config.layers * 2 * config.d_model * FP32_BYTES,
+        "weights_fp32": fp32,
+        "weights_bf16": fp32 // 2,
+        "training_state": 4 * fp32,  # weights, gradients and Adam's two moments
+        "checkpoint": 3 * fp32,  # weights and moments
+        # A key and a value per layer, in fp32; a recurrent network remembers one state, whatever the length.
+        "cache_per_token": 0 if config.architecture == "rnn" else 4 * config.layers * 2 * config.d_model,
     }

@@ -13,6 +13,13 @@ from nmt.cores import BATCHES, SENTENCES, cores, threads
 V1 = {"cpu.cfs_quota_us": "300000", "cpu.cfs_period_us": "100000"}
 
 
+def mount(root: Path, groups: str, files: dict[str, str]) -> None:
+    """Write the groups of a process, and the files of control groups."""
+    for name, text in {"proc/self/cgroup": groups, **{f"sys/fs/cgroup/{name}": text for name, text in files.items()}}.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text + "\n")
+
+
 @pytest.mark.parametrize(
     ("groups", "files", "count"),
     [
@@ -35,10 +42,7 @@ def test_a_container_may_use_what_it_is_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groups: str, files: dict[str, str], count: int
 ) -> None:
     """N13: a quota of control groups counts if it is lower than the number of visible cores; there is always one core."""
-    files = {"proc/self/cgroup": groups} | {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text + "\n")
+    mount(tmp_path, groups, files)
     monkeypatch.setattr(counting, "ROOT", tmp_path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(24)))
     assert cores() == count
@@ -50,10 +54,7 @@ def test_a_container_may_use_what_it_is_given(
 @pytest.mark.parametrize(("asked", "set_to"), [("", ["1"]), ("3", [])])
 def test_pytorch_keeps_to_the_quota(tmp_path: Path, asked: str, set_to: list[str]) -> None:
     """N13: with a quota of one core, PyTorch has one thread, unless the user asks for more."""
-    (tmp_path / "proc/self").mkdir(parents=True)
-    (tmp_path / "proc/self/cgroup").write_text("0::/\n")
-    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
-    (tmp_path / "sys/fs/cgroup/cpu.max").write_text("100000 100000\n")
+    mount(tmp_path, "0::/", {"cpu.max": "100000 100000"})
     script = f"""
 import os
 os.sched_getaffinity = lambda pid: set(range(24))
@@ -67,8 +68,7 @@ torch.set_num_threads = seen.append
 from nmt import devices
 print(*seen)
 """
-    environment = {name: text for name, text in os.environ.items() if name != "OMP_NUM_THREADS"}
-    environment |= {"OMP_NUM_THREADS": asked} if asked else {}
+    environment = os.environ | {"OMP_NUM_THREADS": asked}
     printed = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert printed.stdout.split() == set_to
 

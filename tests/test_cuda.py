@@ -116,19 +116,13 @@ def test_probe_finds_a_size_and_leaves_no_trace() -> None:
 @each_precision
 def test_validation_finds_what_a_cpu_finds(precision: str, vocabulary: Vocabulary, demo_pairs: Pairs) -> None:
     source, reference = (list(side) for side in zip(*demo_pairs[:12], strict=True))
-    on_cpu, on_gpu = (
-        Validator(
-            "valid",
-            source,
-            reference,
-            ("en", "de"),
-            vocabulary,
-            trainer.config.model_copy(update={"precision": precision}),
-        ).validate(trainer.model, 300, Ranks())
-        for trainer in (trainer_on(device, size=len(vocabulary)) for device in ("cpu", "cuda"))
-    )
-    for one, other in ((on_gpu.nll, on_cpu.nll), (on_gpu.valid_loss, on_cpu.valid_loss)):
-        assert one == pytest.approx(other, rel=TOLERANCE[precision])
+    found = []
+    for trainer in (trainer_on(device, size=len(vocabulary)) for device in ("cpu", "cuda")):
+        config = trainer.config.model_copy(update={"precision": precision})
+        validator = Validator("valid", source, reference, ("en", "de"), vocabulary, config)
+        likelihood = validator.validate(trainer.model, 300, Ranks())
+        found.append((likelihood.nll, likelihood.valid_loss))
+    assert found[1] == pytest.approx(found[0], rel=TOLERANCE[precision])
 
 
 def test_attention_needs_no_plan_for_a_shape() -> None:

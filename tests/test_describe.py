@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,10 @@ from nmt.config import PRESETS, ModelConfig
 from nmt.event_log import EventLog
 from nmt.ids import FIRST_PIECE
 from nmt.model.transformer import Transformer
-from nmt.model_directory import ModelDirectory
 from nmt.saved_model import SavedModel
 from nmt.sizes import TRAINING_FACTOR, flops, parameters
 from nmt.training.loss import loss
-from tests.conftest import call, refusal
+from tests.conftest import call
 
 SMALL = ModelConfig(layers=2, d_model=16, heads=4, d_ff=24)
 V, S, T = 50, 7, 5
@@ -58,8 +58,7 @@ def test_parameters_are_those_of_the_model(name: str, norm: str) -> None:
         assert layer["feed_forward"] == numel(real.feed_forward)
 
 
-def counting() -> FlopCounterMode:
-    return FlopCounterMode(display=False)
+counting = partial(FlopCounterMode, display=False)
 
 
 @pytest.mark.parametrize("config", [SMALL, SMALL.model_copy(update={"layers": 1, "norm": "pre"})])
@@ -96,32 +95,14 @@ def test_a_trained_model(overfitted: Path) -> None:
     assert (run["last"]["step"], run["updates"], run["minutes"]) == (400, 400, validations[-1]["minutes"])
     assert run["data"]["lines"] == {"train": 200, "valid": 100, "test": 100}
     words = " ".join(call("describe", "-m", overfitted).stdout.split())
-    for shown in (f"bleu {best['bleu']:.6g};", best["signature"], saved.config["begun"], saved.config["command"]):
+    for shown in (f"best bleu {best['bleu']:.6g} ", best["signature"], saved.config["begun"], saved.config["command"]):
         assert shown in words
-    assert {"layers", "dropout", "steps"} < set(facts["recipe"]["changed"])
 
 
-@pytest.fixture
-def copied(overfitted: Path, tmp_path: Path) -> ModelDirectory:
-    """A model directory to change."""
-    return ModelDirectory(Path(shutil.copytree(overfitted, tmp_path / "model")))
-
-
-def test_a_run_that_has_only_begun(copied: ModelDirectory) -> None:
+def test_a_run_that_has_only_begun(overfitted: Path, tmp_path: Path) -> None:
     """Without log, weights and checkpoints, everything that follows from config.json is described."""
-    before = as_json("-m", copied.path)
-    copied.metrics_path.unlink()
-    copied.weights_path.unlink()
-    shutil.rmtree(copied.checkpoints)
-    facts = as_json("-m", copied.path)
-    assert facts["parameters"] == before["parameters"]
+    for name in ("config.json", "tokenizer.model"):
+        shutil.copy(overfitted / name, tmp_path)
+    facts = as_json("-m", tmp_path)
+    assert facts["parameters"] == as_json("-m", overfitted)["parameters"]
     assert (facts["run"]["updates"], facts["run"]["best"], facts["run"]["last"]) == (0, None, None)
-
-
-def test_mistakes_are_refused(copied: ModelDirectory, tmp_path: Path) -> None:
-    """An unknown preset or format, a folder without a model, and a damaged config.json."""
-    assert "did you mean 'base'?" in refusal(call("describe", "bsae"))
-    assert "--format xml: must be text or json" in refusal(call("describe", "base", "--format", "xml"))
-    assert "no trained model here" in refusal(call("describe", "-m", tmp_path / "none"))
-    copied.config_path.write_text("{")
-    assert "config.json: " in refusal(call("describe", "-m", copied.path))

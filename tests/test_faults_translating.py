@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nmt.translation import loading
+from nmt.translation import files
 from tests.conftest import call, refusal, write_corpus
 from tests.runs import events
 
@@ -112,7 +112,7 @@ def test_output_in_a_folder_that_cannot_be_written(overfitted: Path, tmp_path: P
     before = (tmp_path / "out").stat().st_ino
     translate(overfitted, tmp_path, tmp_path / "out")
     assert (tmp_path / "out").stat().st_ino == before
-    monkeypatch.setattr(loading, "load_translator", lambda *_: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(files, "load_translator", lambda *_: pytest.fail("a model was loaded"))
     refused = call("translate", tmp_path / "in", "-o", tmp_path / "new", "-m", overfitted)
     assert "new: Permission denied" in refusal(refused)
 

@@ -94,7 +94,7 @@ def test_full_gpu_memory_is_reported_in_one_sentence(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("nmt.translation.loading.load_translator", fail)
+    monkeypatch.setattr("nmt.translation.files.load_translator", fail)
     assert "out of memory" in refusal(call("translate", "-m", overfitted, stdin=b"Hello.\n"), 1)
 
 

@@ -26,8 +26,7 @@ def test_installed_wheel_is_complete(tmp_path: Path) -> None:
     assert not [name for name in tracked.splitlines() if not (installed / name).exists()]
     assert not [path for path in installed.rglob("*") if "tests" in path.parts]
     script = "from nmt.data.corpus import *; c = load('demo', 'en', 'de'); print(demo_folder(), c.train.sha256)"
-    command = [sys.executable, "-P", "-c", script]
-    environment = {"PYTHONPATH": str(installed)}
+    command, environment = [sys.executable, "-P", "-c", script], {"PYTHONPATH": str(installed)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
     demo = installed / "nmt" / "data" / "demo"
     assert done.stdout.split() == [str(demo), corpus.load("demo", "en", "de").train.sha256]

@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import zlib
+from contextlib import nullcontext
 from pathlib import Path
 
 from nmt.destination import Destination
@@ -27,23 +28,18 @@ QUANTA = 65_535  # a weight is stored as so many 65,535ths
 
 
 def write(model: Path, sentence: str, output: Path | None, svg: bool, device: str, reporter: Reporter) -> None:
-    """Write the page of one sentence, or with `svg` the picture. "-" stands for the sentence on stdin. Raises UsageError."""
+    """Write the page of one sentence, or with `svg`, or to a .svg, the picture. "-" stands for stdin. Raises UsageError."""
     if output is None and sys.stdout and sys.stdout.isatty():
-        name = "attention.svg" if svg else "attention.html"
-        raise UsageError(f"the output is not for a terminal; name a file, for example -o {name}")
-    if output and output.suffix.lower() == ".svg" and not svg:
-        raise UsageError(f"--output {output}: a page is not a picture; add --svg")
+        raise UsageError("the output is not for a terminal; name a file, for example -o attention.html")
     destination = Destination(output) if output else None
     maps = attentions.attend(model, read_sentence(sentence, reporter), device)
     if len(sentences(maps.text, maps.languages[0])) > 1:
         reporter.warn("several sentences are shown as one here, but `nmt translate` translates them one by one")
-    content = (picture(maps) if svg else page(maps)).encode()
-    if destination is None:
-        standard_output().write(content)
-        return
-    with destination.open() as file:
-        file.write(content)
-    reporter.say(f"written to {output}" if svg else f"written to {output}: open it in a browser")
+    svg = svg or (output is not None and output.suffix.lower() == ".svg")
+    with destination.open() if destination else nullcontext(standard_output()) as file:
+        file.write((picture(maps) if svg else page(maps)).encode())
+    if output:
+        reporter.say(f"written to {output}")
 
 
 def read_sentence(argument: str, reporter: Reporter) -> str:
@@ -66,13 +62,8 @@ def page(maps: AttentionMaps) -> str:
     """The whole page."""
     source, target = map(text, maps.languages)
     layers, heads = maps.cross.shape[:2]
-    data = {name: list(map(visible, getattr(maps, name))) for name in ("source", "read", "written")} | {
-        "layers": layers,
-        "heads": heads,
-        "d_model": maps.d_model,
-        "layer": aligning_layer(layers),
-        "weights": pack(maps),
-    }
+    data: dict[str, object] = {name: list(map(visible, getattr(maps, name))) for name in ("source", "read", "written")}
+    data |= {"layers": layers, "heads": heads, "d_model": maps.d_model, "layer": aligning_layer(layers), "weights": pack(maps)}
     return fill(
         "attention.html",
         head=fill("page.html", title=f"{source} → {target}: {text(maps.text)}"),

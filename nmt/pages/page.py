@@ -1,6 +1,6 @@
 """What the pages share: templates, which are the HTML and SVG files in this folder, and text from outside."""
 
-import unicodedata
+import re
 from html import escape
 from pathlib import Path
 from string import Template
@@ -20,6 +20,4 @@ def text(value: object) -> str:
 
 def visible(string: str) -> str:
     """The string with U+FFFD for each character that neither UTF-8 nor XML can hold."""
-    return "".join(
-        "\ufffd" if unicodedata.category(sign) in ("Cc", "Cs") or sign in "\ufffe\uffff" else sign for sign in string
-    )
+    return re.sub("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]", "\ufffd", string)

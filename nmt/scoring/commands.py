@@ -1,12 +1,11 @@
 """`nmt score`: scores files against references, or a model on its held-out test set."""
 
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
-from itertools import chain, repeat
+from itertools import chain
 from pathlib import Path
 
 from nmt.errors import UsageError
@@ -19,7 +18,7 @@ from nmt.scoring import display, metrics, paper
 from nmt.scoring.metrics import METRICS, MIN_CONFIDENCE_LINES, Evaluation, Text, make_metric
 
 PAPER = "paper"
-SLOW_TER_WORD_PAIRS = 50_000  # about where TER begins to take seconds
+SLOW_TER_CHARACTERS = 50_000  # about where TER begins to take seconds
 
 
 @dataclass(frozen=True)
@@ -35,24 +34,15 @@ class ScoreOptions:
 
     def __post_init__(self) -> None:
         check_format(self.form)
-        is_paper, seed = self.metric == PAPER, os.environ.get("SACREBLEU_SEED", "12345")
-        for is_fault, message in (
-            (
-                not {*self.metrics} <= {*METRICS, PAPER},
-                f"--metric {self.metric}: must be bleu, chrf, ter, all or paper",
-            ),
-            (self.examples < 0, f"--examples {self.examples}: must be at least 0"),
-            (self.examples and self.form == "json", "--examples: is text for people; leave out --format json"),
-            (self.examples and self.sentences, "--examples: is text for people; leave out --sentences"),
-            (self.confidence and self.sentences, "--confidence: is for all lines together; leave out --sentences"),
-            (is_paper and self.sentences, "--metric paper: scores no single sentences; use --metric bleu"),
-            (is_paper and self.examples, "--metric paper: scores no single sentences; use --metric bleu"),
-            (is_paper and not find_spec("sacremoses"), "--metric paper: run `pip install -e '.[moses]'` first"),
-            # sacreBLEU takes 0 for no seed, yet its signature says seed:0.
-            (self.confidence and not re.fullmatch("[1-9][0-9]{0,18}", seed), f"SACREBLEU_SEED={seed}: must be above 0"),
-        ):
-            if is_fault:
-                raise UsageError(message)
+        is_paper = self.metric == PAPER
+        if not {*self.metrics} <= {*METRICS, PAPER}:
+            raise UsageError(f"--metric {self.metric}: must be bleu, chrf, ter, all or paper")
+        if self.sentences and (is_paper or self.confidence or self.examples):
+            raise UsageError("--sentences: leave out --confidence, --examples and --metric paper, which are of many lines")
+        if self.examples and (is_paper or self.form == "json"):
+            raise UsageError("--examples: leave out --format json and --metric paper; it shows single sentences as text")
+        if is_paper and not find_spec("sacremoses"):
+            raise UsageError("--metric paper: run `pip install -e '.[moses]'` first")
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -64,9 +54,6 @@ def score_files(hypotheses: Sequence[str], references: Sequence[Path], options: 
     """Scores the hypothesis files (`-` is stdin), one per system, against the references. Returns the lines to print."""
     if not references:
         raise UsageError("name what to score against with -r REFERENCE")
-    for name in hypotheses:
-        if hypotheses.count(name) > 1:
-            raise UsageError(f"{name}: named twice; each system is scored once")
     language = _language_of(references) if options.metric == PAPER else ""
     systems = [read_hypotheses(name) for name in hypotheses]
     named = [(str(path), list(read_lines(path))) for path in references]
@@ -80,7 +67,7 @@ def score_files(hypotheses: Sequence[str], references: Sequence[Path], options: 
 
 def score_model(path: Path, references: Sequence[Path], options: ScoreOptions, device: str, reporter: Reporter) -> list[str]:
     """Translates the model's held-out test set and scores that. Returns the lines to print."""
-    from nmt.translation.loading import load_translator
+    from nmt.translation.translator import load_translator
 
     if references:
         raise UsageError("-r REFERENCE: needs a HYPOTHESIS file to score; leave it out to score the model's test set")
@@ -122,6 +109,8 @@ def _score(evaluation: Evaluation, title: str, language: str, options: ScoreOpti
         columns = [paper.paper_scores(evaluation, language, options.lowercase, options.confidence)]
     else:
         columns = [metrics.corpus_scores(evaluation, by_name(name), options.confidence) for name in options.metrics]
+    if any(score.value == 0 and score.metric.startswith("BLEU") for score in chain(*columns)):
+        reporter.warn("BLEU is 0, as always where no line has four words; use --metric chrf for such text")
     if options.form == "json":
         return [display.as_json(evaluation, columns, options.confidence)]
     lines = display.as_text(evaluation, title, columns)
@@ -134,23 +123,11 @@ def _score(evaluation: Evaluation, title: str, language: str, options: ScoreOpti
 
 def _warn(evaluation: Evaluation, options: ScoreOptions, reporter: Reporter) -> None:
     """Says what makes the scores misleading, impossible or slow."""
-    names = [name for name, _ in evaluation.references]
-    blank = [(", ".join(names), evaluation.without_reference, "there, every word of a translation counts as wrong")]
-    blank += zip(names, evaluation.missing, repeat("these lines are scored against the other references alone"))
-    for name, indices, consequence in blank:
-        if numbers := [index + 1 for index in sorted(indices)]:
-            reporter.warn(f"{name}: {blank_lines(numbers, evaluation.lines)}; {consequence}")
-    if "ter" in options.metrics and _ter_word_pairs(evaluation) >= SLOW_TER_WORD_PAIRS:
-        reporter.say("TER tries every shift of words, which takes long for these lines")
-    by_words = {"bleu", PAPER} & {*options.metrics} and not options.sentences
-    if by_words and metrics.too_short_for_bleu(evaluation.references):
-        reporter.warn("no reference line has the four words that BLEU needs, so it is 0; use --metric chrf")
+    for place, (name, _) in enumerate(evaluation.references):
+        if numbers := [number for number, blank in enumerate(evaluation.blank, 1) if blank[place]]:
+            found = blank_lines(numbers, evaluation.lines)
+            reporter.warn(f"{name}: {found}; without any other reference, every word there counts as wrong")
+    if "ter" in options.metrics and sum(map(len, chain(*dict(evaluation.systems).values()))) >= SLOW_TER_CHARACTERS:
+        reporter.say("TER tries every shift of words, which takes long for so much text")
     if options.confidence and evaluation.lines < MIN_CONFIDENCE_LINES:
         reporter.warn(f"--confidence: no interval and no p-value for fewer than {MIN_CONFIDENCE_LINES} lines")
-
-
-def _ter_word_pairs(evaluation: Evaluation) -> int:
-    """Words of a line times words of its reference, over all lines that differ: the time for TER grows with it."""
-    tokenizer = make_metric("ter", evaluation.references).tokenizer
-    pairs = [zip(a, b, strict=True) for _, a in evaluation.systems for _, b in evaluation.references]
-    return sum(len(tokenizer(a).split()) * len(tokenizer(b).split()) for a, b in chain(*pairs) if a != b)

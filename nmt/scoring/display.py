@@ -21,10 +21,10 @@ def as_text(evaluation: Evaluation, title: str, columns: Sequence[Column]) -> li
         direction = " (lower is better)" if scores[0].lower_is_better else ""
         signatures.append((scores[0].metric, scores[0].signature + direction))
         cells.append([scores[0].metric, *(f"{score.value:.2f}" for score in scores)])
-        if resampled := [score.confidence for score in scores if score.confidence]:
-            cells.append(["95% interval", *map(str, resampled)])
-        if len(resampled) > 1:
-            cells.append(["p", *("" if one.p_value is None else f"{one.p_value:.4f}" for one in resampled)])
+        if scores[0].resampled:
+            cells.append(["95% interval", *(score.resampled for score in scores)])
+        if scores[-1].p_value is not None:
+            cells.append(["p", *("" if score.p_value is None else f"{score.p_value:.4f}" for score in scores)])
             notes = ["", f"p: how likely chance alone makes so large a difference from {names[0]} (paired bootstrap)"]
     rows = table([*zip(*cells, strict=True)], "<" + ">" * (len(cells) - 1))
     return [f"{clean(title)} ({counted(evaluation.lines, 'line')})", "", rows, "", table(signatures), *notes]
@@ -42,14 +42,13 @@ def as_json(evaluation: Evaluation, columns: Sequence[Column], confidence: bool)
                 "lines": score.lines,
                 "references": len(evaluation.references),
                 "blank_lines": sum(map(is_blank, lines)),
-                "blank_references": len(evaluation.without_reference),
-                "fewer_references": len(set.union(*evaluation.missing)),
+                "blank_references": sum(map(all, evaluation.blank)),
+                "fewer_references": sum(any(blank) and not all(blank) for blank in evaluation.blank),
             }
-            found = score.confidence
             if confidence:
-                entry["confidence"] = {"mean": found.mean, "interval": found.interval} if found else None
+                entry["confidence"] = {"mean": score.mean, "interval": score.interval} if score.resampled else None
             if confidence and len(evaluation.systems) > 1:
-                entry |= {"p_value": found.p_value if found else None, "baseline": evaluation.systems[0][0]}
+                entry |= {"p_value": score.p_value, "baseline": evaluation.systems[0][0]}
             objects.append(entry)
     return json_line(objects)
 

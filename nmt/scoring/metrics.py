@@ -49,41 +49,21 @@ class Evaluation:
         return len(self.systems[0][1])
 
     @cached_property
-    def blank(self) -> list[set[int]]:
-        """For each reference, the indices of its blank lines."""
-        return [{index for index, line in enumerate(lines) if is_blank(line)} for _, lines in self.references]
-
-    @property
-    def without_reference(self) -> set[int]:
-        """Indices of the lines that are blank in every reference."""
-        return set.intersection(*self.blank)
-
-    @property
-    def missing(self) -> list[set[int]]:
-        """For each reference, the indices of the lines that are blank in it but not in every reference."""
-        return [blank - self.without_reference for blank in self.blank]
+    def blank(self) -> list[list[bool]]:
+        """For each line, which of its references are blank."""
+        return [list(map(is_blank, texts)) for texts in zip(*(lines for _, lines in self.references), strict=True)]
 
     @property
     def reference_streams(self) -> list[list[str | None]]:
-        """The lines of each reference, with None, sacreBLEU's "no reference here", for those it misses.
+        """The lines of each reference, with None, sacreBLEU's "no reference here", for a blank one beside others with text.
 
         Scored as an empty reference, such a line would reward short output. A line that is blank in every reference stays:
         its right translation is blank.
         """
-        pairs = zip(self.references, self.missing, strict=True)
-        return [[None if i in missing else line for i, line in enumerate(lines)] for (_, lines), missing in pairs]
-
-
-@dataclass(frozen=True)
-class Confidence:
-    """Statistics of 1,000 bootstrap resamples of the sentences (Koehn 2004)."""
-
-    mean: float  # of the resampled scores
-    interval: float  # half the width of the range that holds 95% of them
-    p_value: float | None  # two-sided, of the difference from the first system; None for that system
-
-    def __str__(self) -> str:
-        return f"{self.mean:.2f} ± {self.interval:.2f}"
+        return [
+            [None if blank[place] and not all(blank) else line for line, blank in zip(lines, self.blank, strict=True)]
+            for place, (_, lines) in enumerate(self.references)
+        ]
 
 
 @dataclass(frozen=True)
@@ -94,14 +74,22 @@ class Score:
     value: float  # from 0 to 100; TER may exceed 100
     signature: str
     lines: int
-    confidence: Confidence | None = None
+    # Of 1,000 bootstrap resamples of the sentences (Koehn 2004), if they were asked for:
+    mean: float | None = None
+    interval: float | None = None  # half the width of the range that holds 95% of the resampled scores
+    p_value: float | None = None  # two-sided, of the difference from the first system; None for that system
 
     @property
     def lower_is_better(self) -> bool:
         return self.metric == "TER"
 
+    @property
+    def resampled(self) -> str:
+        """The 95% interval as people read it, if there is one."""
+        return f"{self.mean:.2f} ± {self.interval:.2f}" if self.interval is not None else ""
+
     def __str__(self) -> str:
-        interval = f"; 95% interval {self.confidence}" if self.confidence else ""
+        interval = f"; 95% interval {self.resampled}" if self.resampled else ""
         return f"{self.metric} {self.value:.2f} ({counted(self.lines, 'line')}{interval}) {self.signature}"
 
 
@@ -136,8 +124,8 @@ def corpus_scores(evaluation: Evaluation, metric: Any, confidence: bool = False)
     for result in results[name]:
         # sacreBLEU counts resamples that differ by more than the observed difference, and so gives equal systems 0.001.
         p_value = 1.0 if result.p_value is not None and result.score == baseline else result.p_value
-        resampled = Confidence(float(result.mean), float(result.ci), p_value)
-        scores.append(Score(name, result.score, str(signature), evaluation.lines, resampled))
+        of_resamples = float(result.mean), float(result.ci), p_value
+        scores.append(Score(name, result.score, str(signature), evaluation.lines, *of_resamples))
     return scores
 
 
@@ -151,12 +139,6 @@ def sentence_scores(evaluation: Evaluation, metric: Any) -> list[list[Score]]:
             # The signature belongs to this sentence: it counts the sentence's references.
             scores[-1].append(Score(result.name, result.score, str(metric.get_signature()), lines=1))
     return scores
-
-
-def too_short_for_bleu(references: Sequence[Text]) -> bool:
-    """Whether no reference line has four words, so that BLEU is 0 even for the references themselves."""
-    bleu = make_metric("bleu", references)
-    return all(len(bleu.tokenizer(line).split()) < bleu.max_ngram_order for _, lines in references for line in lines)
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:

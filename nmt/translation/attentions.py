@@ -12,8 +12,8 @@ from nmt.ids import BOS, EOS
 from nmt.lines import clean, needs_no_translation
 from nmt.model.network import Network, padded
 from nmt.saved_model import SavedModel
+from nmt.translation import engine as torch_engine
 from nmt.translation.hypothesis import SearchOptions
-from nmt.translation.loading import load_torch_engine
 from nmt.translation.splitting import trimmed
 
 MAX_SHOWN_PIECES = 200  # the maps grow with the square of the length, and nobody can read larger ones
@@ -49,21 +49,13 @@ def attend(path: Path, text: str, device: str = "auto") -> AttentionMaps:
     source = vocabulary.encode(text)
     if len(source) > MAX_SHOWN_PIECES:
         raise UsageError(f"the text has {len(source):,} pieces; give a sentence of at most {MAX_SHOWN_PIECES}")
-    engine = load_torch_engine(model, device, "fp32")
+    engine = torch_engine.load(model, device, "fp32")
     [[best]] = engine.search([source], SearchOptions())
-    encoder, decoder, cross = attention_maps(engine.model, source, best.ids)
-    return AttentionMaps(
-        text,
-        vocabulary.decode(best.ids),
-        description.languages,
-        vocabulary.pieces([*source, EOS])[: cross.shape[3]],
-        vocabulary.pieces([BOS, *best.ids]),
-        vocabulary.pieces([*best.ids, EOS]),
-        encoder,
-        decoder,
-        cross,
-        engine.model.config.d_model,
-    )
+    maps = attention_maps(engine.model, source, best.ids)
+    encoded, read, written = map(vocabulary.pieces, ([*source, EOS], [BOS, *best.ids], [*best.ids, EOS]))
+    encoded = encoded[: maps[2].shape[3]]  # one stack reads no EOS of the source
+    translation, d_model = vocabulary.decode(best.ids), engine.model.config.d_model
+    return AttentionMaps(text, translation, description.languages, encoded, read, written, *maps, d_model)
 
 
 @torch.inference_mode()

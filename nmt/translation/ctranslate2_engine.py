@@ -15,7 +15,6 @@ import hashlib
 import json
 import os
 import weakref
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -46,23 +45,26 @@ class CTranslate2Engine:
     """`Engine` of hypothesis.py for a folder that `nmt export` has written."""
 
     def __init__(self, folder: Path, vocabulary: Vocabulary, device: str = "cpu") -> None:
-        """`device` is cpu or cuda. Raises UsageError if the export or the GPU cannot be used."""
+        """`device` is cpu, cuda, or auto: cuda where there is a GPU. Raises UsageError if it or the export cannot be used."""
         ctranslate2 = library()
+        gpus = 0 if device == "cpu" else ctranslate2.get_cuda_device_count()
+        if device == "auto":
+            device = "cuda" if gpus else "cpu"
         count = threads()  # CTranslate2's own choice ignores this process's CPU affinity
         self.workers = min(MAX_PARALLEL_BATCHES, count) if device == "cpu" else 1
-        gpu = this_process().local_rank % int(ctranslate2.get_cuda_device_count()) if device == "cuda" else 0
-        self.batch_tokens = BATCH_TOKENS[device]
         self.pieces = vocabulary.pieces(range(len(vocabulary)))
         self.ids = {piece: id for id, piece in enumerate(self.pieces)}
         self.forbidden = [[piece] for id, piece in enumerate(self.pieces[:FIRST_PIECE]) if id != EOS]
         shares = {"inter_threads": self.workers, "intra_threads": count // self.workers}
         try:
+            gpu = this_process().local_rank % max(1, gpus)
             self.translator = ctranslate2.Translator(str(folder), device, device_index=gpu, **shares)
             if device == "cuda":  # only computing shows whether the GPU can be used
                 self.translator.translate_batch([self._pieces([EOS])], max_decoding_length=1)
         except (RuntimeError, ValueError) as error:
-            advice = "use --device cpu" if device == "cuda" else "run `nmt export` again"
-            raise UsageError(f"{folder}: cannot be used on {device} ({first_line(error)}); {advice}") from None
+            fault = f"--device {device}: CTranslate2 cannot use {folder} ({first_line(error)})"
+            raise UsageError(f"{fault}; use --device cpu, or another version of ctranslate2") from None
+        self.batch_tokens = BATCH_TOKENS[device]
         engine = weakref.ref(self)
 
         def outlive_fork() -> None:
@@ -84,67 +86,55 @@ class CTranslate2Engine:
     def search(self, sources: Sources, options: SearchOptions) -> list[list[Hypothesis]]:
         """The n-best hypotheses of each source: searched in one batch, and some sources once more."""
         limits = [len(source) + options.extra for source in sources]
-        found = self._search_freely(sources, max(limits), options)
-        retries: dict[int, list[int]] = defaultdict(list)  # limit -> places
-        for place, limit in enumerate(limits):
-            if not _is_allowed(found[place][0], limit):  # only the best decides, so that n changes nothing
-                retries[limit].append(place)
-            found[place] = [each for each in found[place] if _is_allowed(each, limit)][: options.n_best]
-        for limit, places in retries.items():
-            strict = self._search_strictly([sources[place] for place in places], limit, options)
-            for place, hypotheses in zip(places, strict, strict=True):
-                found[place] = hypotheses
-        return found
+        results = []
+        for source, limit, found in zip(sources, limits, self._search_freely(sources, max(limits), options), strict=True):
+            if _is_allowed(found[0], limit):  # only the best decides, so that n changes nothing
+                results.append([each for each in found if _is_allowed(each, limit)][: options.n_best])
+            else:
+                results.append(self._search_strictly(source, limit, options))
+        return results
 
     def _search_freely(self, sources: Sources, limit: int, options: SearchOptions) -> list[list[Hypothesis]]:
         """Search with nothing forbidden, so that scores are the model's own. At the limit, EOS may be missing."""
+        settings = {"min_decoding_length": 0, "return_scores": True, "return_end_token": True}
         found = []
-        for result in self._translate(sources, limit, options, return_scores=True):
+        for result in self._translate(sources, limit, options, **settings):
             penalties = [len(pieces) ** _their_alpha(options) for pieces in result.hypotheses]
             log_p = [score * penalty for score, penalty in zip(result.scores, penalties, strict=True)]
             found.append(self._ranked(result.hypotheses, log_p, limit, options))
         return found
 
-    def _search_strictly(self, sources: Sources, limit: int, options: SearchOptions) -> list[list[Hypothesis]]:
-        """Search with the forbidden tokens removed, up to a limit that all sources share, and score without that."""
-        results = self._translate(sources, limit, options, min_decoding_length=1, suppress_sequences=self.forbidden)
-        found = []
-        for source, result in zip(sources, results, strict=True):
-            texts = [self._without_end(pieces) for pieces in result.hypotheses]
-            scores = self.translator.score_batch([self._pieces(source)] * len(texts), texts, max_input_length=0)
-            ranked = self._ranked(texts, [sum(score.log_probs) for score in scores], limit, options)
-            ended = [hypothesis for hypothesis in ranked if not hypothesis.at_limit]
-            found.append((ended or ranked)[: options.n_best])
-        return found
+    def _search_strictly(self, source: Sequence[int], limit: int, options: SearchOptions) -> list[Hypothesis]:
+        """Search with the forbidden tokens removed, and score without that."""
+        [result] = self._translate([source], limit, options, min_decoding_length=1, suppress_sequences=self.forbidden)
+        texts = result.hypotheses
+        scores = self.translator.score_batch([self._pieces(source)] * len(texts), texts, max_input_length=0)
+        ranked = self._ranked(texts, [sum(score.log_probs) for score in scores], limit, options)
+        ended = [hypothesis for hypothesis in ranked if not hypothesis.at_limit]
+        return (ended or ranked)[: options.n_best]
 
     def _translate(self, sources: Sources, limit: int, options: SearchOptions, **settings: Any) -> Any:
-        settings = {
-            "beam_size": options.beam,
-            "patience": SEARCH_PATIENCE,
-            "num_hypotheses": 1 if options.beam == 1 else int(options.beam * SEARCH_PATIENCE + 0.5),  # as it rounds
-            "length_penalty": _their_alpha(options),
-            "max_input_length": 0,  # else it would silently cut longer sources
-            "min_decoding_length": 0,
-            "max_decoding_length": limit,
-            "return_end_token": True,
-        } | settings
-        return self.translator.translate_batch([self._pieces(source) for source in sources], **settings)
+        return self.translator.translate_batch(
+            [self._pieces(source) for source in sources],
+            beam_size=options.beam,
+            patience=SEARCH_PATIENCE,
+            num_hypotheses=1 if options.beam == 1 else int(options.beam * SEARCH_PATIENCE + 0.5),  # as it rounds
+            length_penalty=_their_alpha(options),
+            max_input_length=0,  # else it would silently cut longer sources
+            max_decoding_length=limit,
+            **settings,
+        )
 
     def _pieces(self, ids: Sequence[int]) -> list[str]:
         return [self.pieces[id] for id in ids]
 
-    def _without_end(self, pieces: list[str]) -> list[str]:
-        return pieces[:-1] if pieces and pieces[-1] == self.pieces[EOS] else pieces
-
-    def _ranked(
-        self, texts: list[list[str]], log_probabilities: list[float], limit: int, options: SearchOptions
-    ) -> list[Hypothesis]:
+    def _ranked(self, texts: list[list[str]], log_p: list[float], limit: int, options: SearchOptions) -> list[Hypothesis]:
         """Hypotheses from pieces and their log-probabilities, best first."""
         hypotheses = []
-        for pieces, log_p in zip(texts, log_probabilities, strict=True):
-            ids = [self.ids[piece] for piece in self._without_end(pieces)]
-            score = log_p / length_penalty(len(ids) + 1, options.length_penalty)
-            hypotheses.append(Hypothesis(ids, log_p, score, len(ids) == limit))
+        for pieces, total in zip(texts, log_p, strict=True):
+            ids = [self.ids[piece] for piece in pieces if piece != self.pieces[EOS]]
+            score = total / length_penalty(len(ids) + 1, options.length_penalty)
+            hypotheses.append(Hypothesis(ids, total, score, len(ids) == limit))
         return sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)
 
 
@@ -188,30 +178,17 @@ def content_digest(folder: Path) -> str:
 def load(model: SavedModel, device: str, precision: str) -> CTranslate2Engine:
     """The engine for a model's export. Raises UsageError if there is none, or not for these weights or options."""
     folder = export_folder(model)
-    export = f"run `nmt export -m {model.directory.path}`"
-    if not folder.exists():
-        raise UsageError(f"{folder}: the model is not exported; {export} first")
     try:
         record = json.loads((folder / CONFIG).read_bytes())[EXPORT_RECORD]
         exported = record["precision"]
-        sources = {"vocabulary": model.vocabulary.sha256, "weights": model.weights_sha256() or record["weights"]}
-        fresh = all(record[name] == digest for name, digest in sources.items())
-        if record["content"] != content_digest(folder):
+        now = {"vocabulary": model.vocabulary.sha256, "content": content_digest(folder)}
+        if weights := model.weights_sha256():
+            now["weights"] = weights
+        if not now.items() <= record.items():
             raise ValueError
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        raise UsageError(f"{folder}: damaged, or not written by nmt; {export} again, or copy it anew") from None
-    if not fresh:
-        raise UsageError(f"{folder}: exported from other weights than the model has now; {export} again")
+        fault = "damaged, or of other weights than the model has now" if folder.exists() else "the model is not exported"
+        raise UsageError(f"{folder}: {fault}; run `nmt export -m {model.directory.path}`") from None
     if precision not in ("auto", exported):
         raise UsageError(f"--precision {precision}: the model is exported in {exported}; leave the option out")
-    return CTranslate2Engine(folder, model.vocabulary, _find_device(device))
-
-
-def _find_device(name: str) -> str:
-    """Resolve `auto` to cuda where there is a GPU. Raises UsageError for other names, and for cuda without a GPU."""
-    if name not in ("auto", "cpu", "cuda"):
-        raise UsageError(f"--device {name}: must be auto, cpu or cuda")
-    available = name != "cpu" and library().get_cuda_device_count() > 0
-    if name == "cuda" and not available:
-        raise UsageError("--device cuda: CTranslate2 finds no CUDA device here; use --device cpu")
-    return "cuda" if available else "cpu"
+    return CTranslate2Engine(folder, model.vocabulary, device)

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt.devices import autocast
+from nmt.devices import autocast, find_device, find_translation_precision
 from nmt.errors import NmtError, is_out_of_memory
 from nmt.ids import BOS, EOS
 from nmt.lanes import Lanes
 from nmt.model.network import Network, padded
+from nmt.saved_model import SavedModel
 from nmt.translation.alignment import aligning_layer
 from nmt.translation.hypothesis import BATCH_TOKENS, Forced, Hypothesis, SearchOptions, Sources
 from nmt.translation.packed import PackedLinear, can_pack, pack
@@ -73,8 +74,7 @@ class TorchEngine:
         batches = list(batches)
         # For details the model's modules record their attention, which batches side by side would mix.
         side_by_side = self.lanes.map if len(batches) > 1 and not options.details else map
-        search = partial(self._search_batch, options=options)
-        return side_by_side(lambda sources: self._in_halves(search, sources), batches)
+        return side_by_side(partial(self._in_halves, partial(self._search_batch, options=options)), batches)
 
     def search(self, sources: Sources, options: SearchOptions) -> list[list[Hypothesis]]:
         """The n-best hypotheses of each source, searched in one batch."""
@@ -106,41 +106,34 @@ class TorchEngine:
         limits = [len(ids) + options.extra for ids in sources]
         with autocast(self.device, self.precision):
             found = beam_search(NetworkSteps(self.model, self.projection, source), limits, options, self.device)
-            return self._with_details(sources, found) if options.details else found
-
-    @torch.inference_mode()
-    def _force_batch(self, pairs: Pairs) -> list[Forced]:
-        with autocast(self.device, self.precision):
-            return force(self.model, *zip(*pairs, strict=True))
-
-    def _with_details(self, sources: Sources, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
+        if not options.details:
+            return found
         pairs = [(source, each.ids) for source, best in zip(sources, found, strict=True) for each in best]
         forced = iter(self._force_batch(pairs))
         return [[replace(each, forced=next(forced)) for each in best] for best in found]
 
-
-@torch.no_grad()
-def force(model: Network, sources: Sources, targets: Sources) -> list[Forced]:
-    """Score one batch of targets, given like the sources as ids without BOS and EOS, under the current autocast.
-
-    The attention to the source is that of `aligning_layer`, averaged over its heads. Row t belongs to the step that predicts
-    piece t.
-    """
-    device = model.output.device
-    source_ids = padded([[*source, EOS] for source in sources], device)
-    to_source = model.attentions["cross"]
-    with to_source[aligning_layer(len(to_source))].recording() as recorded:
-        memory = model.encode(source_ids)
-        states = model.decode(padded([[BOS, *target] for target in targets], device), memory)
-    outputs = padded([[*target, EOS] for target in targets], device)
-    with torch.autocast(device.type, enabled=False):
+    @torch.inference_mode()
+    def _force_batch(self, pairs: Pairs) -> list[Forced]:
+        """The attention to the source is that of `aligning_layer`, averaged over its heads; row t predicts piece t."""
+        model, device = self.model, self.device
+        sources = padded([[*source, EOS] for source, _ in pairs], device)
+        to_source = model.attentions["cross"]
+        with autocast(device, self.precision), to_source[aligning_layer(len(to_source))].recording() as recorded:
+            states = model.decode(padded([[BOS, *target] for _, target in pairs], device), model.encode(sources))
+        outputs = padded([[*target, EOS] for _, target in pairs], device)
         rows = [  # sentence by sentence, because the logits of a whole batch would need too much memory
             F.linear(state, model.output).log_softmax(-1).gather(1, output.unsqueeze(1)).squeeze(1)
             for state, output in zip(states.float(), outputs, strict=True)
         ]
-    log_p = torch.stack(rows).tolist()
-    attention = recorded[-1][..., : source_ids.size(1)].float().mean(1).cpu().numpy()
-    return [
-        Forced(row[: len(target) + 1], maps[: len(target) + 1, : len(source) + 1].copy())
-        for row, maps, source, target in zip(log_p, attention, sources, targets, strict=True)
-    ]
+        weights = recorded[-1][..., : sources.size(1)]
+        results = zip(pairs, torch.stack(rows).tolist(), weights.float().mean(1).cpu().numpy(), strict=True)
+        return [
+            Forced(row[: len(target) + 1], attention[: len(target) + 1, : len(source) + 1].copy())
+            for (source, target), row, attention in results
+        ]
+
+
+def load(model: SavedModel, device: str, precision: str) -> TorchEngine:
+    """The engine of a saved model. Raises UsageError where the weights are damaged, or the device is not available."""
+    torch_device = find_device(device)
+    return TorchEngine(model.network().to(torch_device), find_translation_precision(precision, torch_device))

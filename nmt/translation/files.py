@@ -2,11 +2,9 @@
 
 import os
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -20,13 +18,13 @@ from nmt.model_directory import WEIGHTS
 from nmt.process import this_process
 from nmt.reporting import Reporter
 from nmt.saved_model import SavedModel
-from nmt.translation import loading
 from nmt.translation.hypothesis import SearchOptions
 from nmt.translation.joining import FLAGS
 from nmt.translation.output import Format
 from nmt.translation.parts import Flag, Parts, Window
-from nmt.translation.translator import Progress, Translator
-from nmt.translation.windows import CheckedFile, NumberedLines, arriving, numbered, reopened
+from nmt.translation.splitting import has_rules
+from nmt.translation.translator import load_translator
+from nmt.translation.windows import CheckedFile, arriving, reopened, windows
 
 
 @dataclass(frozen=True)
@@ -52,6 +50,33 @@ class Job:
         values = [value for name, value in vars(self).items() if name != "write"]
         return repr((__version__, [path.stat().st_mtime_ns for path in weights], self.write.__name__, values))
 
+    def translated(self, windows: Iterable[list[str]], pending: range, name: str, reporter: Reporter) -> Iterator[Window]:
+        """Load the model, and translate the pending ones of all windows.
+
+        Warns once, with the text's name, if its Unicode form is not that of the model's training text.
+        """
+        model = SavedModel.open(self.model)
+        translator = load_translator(model, self.device, self.precision, self.batch_tokens, self.engine)
+        if self.split and not has_rules(translator.source):
+            found = f"sentences of {translator.source} are split by another language's rules"
+            reporter.say(f"{found}; --no-split keeps lines whole")
+        task = reporter.bar.add_task("translating", total=len(pending), status="")
+
+        def progress(share: float) -> None:
+            left = reporter.bar.tasks[0].time_remaining
+            reporter.bar.update(task, advance=share, status=f"parts, {duration(left)} left" if left else "parts")
+
+        warning, first = None, 1
+        for number, lines in enumerate(windows):
+            if number in pending:
+                if not warning and (warning := unlike(form_of(lines), model.description.data.form)):
+                    reporter.warn(f"{name}: {warning}")
+                lists = translator.translate_lines(lines, self.options, self.split, progress)
+                rows = list(zip(range(first, first + len(lines)), lines, lists, strict=True))
+                flags = [(flag, place) for place, _, translations in rows for flag in translations[0].flags]
+                yield [self.write(*row) for row in rows], flags
+            first += len(lines)
+
 
 def translate(file: str, output: Path | None, job: Job, reporter: Reporter) -> None:
     """Translate a file, or stdin if it is "-", to a file or to stdout: the n-th line is the translation of the n-th line.
@@ -67,31 +92,24 @@ def translate(file: str, output: Path | None, job: Job, reporter: Reporter) -> N
     parts = Parts(destination, text.digests, job.key()) if text and destination and destination.has_room else None
     if this_process().count > 1 and not parts:
         raise UsageError("torchrun: to share the work, name FILE and --output, in a folder that can be written")
-    model = SavedModel.open(job.model)
-    translator = loading.load_translator(model, job.device, job.precision, job.batch_tokens, job.engine)
     name = "standard input" if file == "-" else file
-    translated = partial(_translated, translator, job, lambda warning: reporter.warn(f"{name}: {warning}"))
-    if text and parts:
-        flags = _translate_in_parts(text, parts, translated, reporter)
-    else:
-        windows, lines = (text.windows(), sum(text.sizes)) if text else (_stream(file, name, reporter), 0)
-        opened = destination.open() if destination else nullcontext(standard_output())
-        with opened as out, _progress_bar(reporter, lines, shown=not out.isatty()) as progress:
-            flags = _write(out, translated(numbered(windows), progress))
-    _report(translator, flags, reporter)
-
-
-def _report(translator: Translator, flags: list[Flag], reporter: Reporter) -> None:
-    if translator.used_foreign_rules:
-        found = f"sentences of {translator.source} were split by another language's rules"
-        reporter.say(f"{found}; --no-split keeps lines whole")
+    in_windows = text.windows() if text else windows(_stream(file, name, reporter))
+    pending = parts.pending if parts else range(len(text.digests) if text else sys.maxsize)
+    found = job.translated(in_windows, pending, name, reporter)
+    on_terminal = not destination and standard_output().isatty()
+    with reporter if text and not on_terminal else nullcontext():
+        if parts:
+            flags = _share(parts, found, reporter)
+        else:
+            with destination.open() if destination else nullcontext(standard_output()) as out:
+                flags = _write(out, found)
     for flag, description in FLAGS.items():
         if numbers := [number for found, number in flags if found == flag]:
             reporter.warn(f"{description}: {line_numbers(numbers)}")
 
 
-def _stream(file: str, name: str, reporter: Reporter) -> Iterator[list[str]]:
-    """Groups of lines of stdin, or of a pipe."""
+def _stream(file: str, name: str, reporter: Reporter) -> Iterator[str | None]:
+    """The lines of stdin, or of a pipe, as they arrive."""
     if file != "-":
         return arriving(open(file, "rb"), name)
     if sys.stdin is not None and sys.stdin.isatty():
@@ -99,42 +117,18 @@ def _stream(file: str, name: str, reporter: Reporter) -> Iterator[list[str]]:
     return arriving(reopened(standard_input()), name)
 
 
-def _translated(
-    translator: Translator,
-    job: Job,
-    warn: Callable[[str], None],
-    groups: Iterable[NumberedLines],
-    progress: Progress | None,
-) -> Iterator[Window]:
-    """Translate groups of lines. Warns once if their Unicode form is not that of the model's training text."""
-    warning = None
-    for first, lines in groups:
-        if not warning and (warning := unlike(form_of(lines), translator.form)):
-            warn(warning)
-        found = translator.translate_lines(lines, job.options, job.split, progress)
-        rows = list(zip(range(first, first + len(lines)), lines, found, strict=True))
-        flags = [(flag, number) for number, _, translations in rows for flag in translations[0].flags]
-        yield [job.write(*row) for row in rows], flags
-
-
-def _translate_in_parts(
-    text: CheckedFile, parts: Parts, translated: Callable[..., Iterator[Window]], reporter: Reporter
-) -> list[Flag]:
-    """Translate this process's share. The first process then writes the output, and returns the flags of all lines."""
-    share = counted(parts.done + len(parts.pending), "part")
+def _share(parts: Parts, found: Iterable[Window], reporter: Reporter) -> list[Flag]:
+    """Save this process's windows. The first process then writes the output, and returns the flags of all lines."""
     if parts.done:
+        share = counted(parts.done + len(parts.pending), "part")
         reporter.say(f"resuming: {parts.done:,} of {share} already translated")
-    pending = parts.pending
-    groups = (group for number, group in enumerate(numbered(text.windows())) if number in pending)
     try:
-        with _progress_bar(reporter, sum(text.sizes[number] for number in pending)) as progress:
-            for window in translated(groups, progress):
-                parts.append(window)
-        parts.finish()
-    except BaseException:  # also Ctrl-C and SIGTERM
-        if parts.done:
-            reporter.say(f"{parts.done:,} of {share} translated; the same command resumes from there")
-        raise
+        for window in found:
+            parts.append(window)
+    finally:  # also at Ctrl-C and SIGTERM
+        if parts.pending:
+            reporter.say(f"{counted(parts.done, 'part')} translated and kept; the same command goes on from there")
+    parts.finish()
     if not this_process().first:
         return []
     parts.wait()
@@ -152,25 +146,3 @@ def _write(out: IO[bytes], windows: Iterable[Window]) -> list[Flag]:
         out.flush()
         flags += more
     return flags
-
-
-@contextmanager
-def _progress_bar(reporter: Reporter, lines: int, shown: bool = True) -> Iterator[Progress | None]:
-    """A progress bar with the speed and the time left, followed by a summary; nothing where stderr is no terminal."""
-    if not (shown and lines and reporter.on_terminal):
-        yield None
-        return
-    started, done = time.perf_counter(), 0.0
-    task = reporter.bar.add_task("translating", total=lines, status="")
-
-    def progress(more_lines: float) -> None:
-        nonlocal done
-        done += more_lines
-        seconds = time.perf_counter() - started
-        left = duration(seconds * (lines / done - 1))
-        reporter.bar.update(task, completed=done, status=f"{done / seconds:,.0f} lines/s, {left} left")
-
-    with reporter:
-        yield progress
-    seconds = time.perf_counter() - started
-    reporter.say(f"{counted(lines, 'line')} in {duration(seconds)}, {lines / seconds:,.0f} lines/s")

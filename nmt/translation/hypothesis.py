@@ -25,10 +25,8 @@ class SearchOptions:
             raise UsageError(f"--beam {self.beam}: must be at least 1")
         if not 0 <= self.length_penalty < 10:
             raise UsageError(f"--length-penalty {self.length_penalty}: must be at least 0 and below 10")
-        if self.n_best < 1:
-            raise UsageError(f"--n-best {self.n_best}: must be at least 1")
-        if self.n_best > self.beam:
-            raise UsageError(f"--n-best {self.n_best}: more than the beam of {self.beam}; add --beam {self.n_best}")
+        if not 1 <= self.n_best <= self.beam:
+            raise UsageError(f"--n-best {self.n_best}: must be at least 1, and at most the beam of {self.beam}; see --beam")
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,6 @@ class Engine(Protocol):
 
     def search_all(self, batches: Iterable[Sources], options: SearchOptions) -> Iterator[list[list[Hypothesis]]]:
         """Yield the n-best hypotheses of each source of each batch, in order. No source may be empty."""
-        ...
 
 
 def length_penalty(length: float, alpha: float) -> float:

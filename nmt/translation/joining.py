@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
+from typing import Any
 
 from nmt.data.vocabulary import Vocabulary
 from nmt.ids import EOS
@@ -26,15 +27,6 @@ OFTEN_SPELLED_OUT = {"", *map(str, range(1, 13))}  # the numbers from 0 to 12, w
 
 
 @dataclass(frozen=True)
-class Details:
-    """The model's view of a translation, piece by piece."""
-
-    pieces: list[str]  # as SentencePiece writes them, with an EOS for each sentence
-    log_probabilities: list[float]  # one for each piece
-    alignment: str  # "0-0 1-2": source word and target word, separated by spaces and counted from 0
-
-
-@dataclass(frozen=True)
 class Translation:
     """One translation of a line. Score, log-probability and tokens are sums over its sentences; what is copied adds 0."""
 
@@ -43,7 +35,7 @@ class Translation:
     log_probability: float  # natural logarithm, including EOS
     tokens: int  # pieces, including EOS
     flags: list[str]  # keys of FLAGS
-    details: Details | None = None  # if SearchOptions.details
+    details: dict[str, Any] | None = None  # if SearchOptions.details, as from `_details`
 
 
 @dataclass
@@ -55,15 +47,8 @@ class Segment:
     hypotheses: list[Hypothesis] = field(default_factory=list)  # best first
 
 
-@dataclass(frozen=True)
-class Gap:
-    """What separates two sentences, or parts of one, in the source and in the translation."""
-
-    source: str
-    target: str
-
-
-Line = list[str | Gap | Segment]  # the parts of a line in order; strings are copied
+Copied = tuple[str, str]  # what is not searched, in the source and in the translation: only the white space may differ
+Line = list[Copied | Segment]  # the parts of a line in order
 
 
 def join(
@@ -80,7 +65,7 @@ def join(
     for chosen in k_best([segment.hypotheses for segment in segments], count):
         texts = [vocabulary.decode(hypothesis.ids) for hypothesis in chosen]
         remaining = iter(texts)
-        text = "".join(next(remaining) if isinstance(piece, Segment) else _copied(piece)[1] for piece in line)
+        text = "".join(next(remaining) if isinstance(piece, Segment) else piece[1] for piece in line)
         if text not in translations:
             translations[text] = Translation(
                 text,
@@ -104,12 +89,13 @@ def _flags(segments: list[Segment], chosen: list[Hypothesis], numbers_differ: bo
     return [flag for flag in FLAGS if holds[flag]]
 
 
-def _copied(piece: str | Gap) -> tuple[str, str]:
-    """The piece in the source and in the translation."""
-    return (piece, piece) if isinstance(piece, str) else (piece.source, piece.target)
+def _details(line: Line, chosen: list[Hypothesis], vocabulary: Vocabulary) -> dict[str, Any]:
+    """The model's view of a translation:
 
-
-def _details(line: Line, chosen: list[Hypothesis], vocabulary: Vocabulary) -> Details:
+    pieces             as SentencePiece writes them, with an EOS for each sentence
+    log_probabilities  one for each piece
+    alignment          "0-0 1-2": source word and target word, separated by spaces and counted from 0
+    """
     pieces: list[str] = []
     log_probabilities: list[float] = []
     links: list[str] = []
@@ -126,9 +112,9 @@ def _details(line: Line, chosen: list[Hypothesis], vocabulary: Vocabulary) -> De
             links += [f"{before + i}-{after + j}" for i, j in pairs]
             texts = vocabulary.decode(piece.ids), vocabulary.decode(hypothesis.ids)
         else:
-            texts = _copied(piece)
+            texts = piece
         source, target = source + texts[0], target + texts[1]
-    return Details(pieces, log_probabilities, " ".join(links))
+    return {"pieces": pieces, "log_probabilities": log_probabilities, "alignment": " ".join(links)}
 
 
 def k_best(lists: Sequence[Sequence[Hypothesis]], k: int) -> list[list[Hypothesis]]:

@@ -34,15 +34,12 @@ class Steps(Protocol):
 
     def step(self, tokens: Tensor) -> Tensor:
         """Append a token to each hypothesis: ids [N] -> logits of the next token [N, V], which the caller may overwrite."""
-        ...
 
     def keep(self, sentences: Tensor) -> None:
         """Continue with these sentences [B'] alone."""
-        ...
 
     def reorder(self, beams: Tensor) -> None:
         """Continue with these hypotheses of each sentence: [B, beam], numbered within the sentence."""
-        ...
 
 
 class _Ended:

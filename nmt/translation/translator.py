@@ -2,23 +2,23 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
 from numbers import Integral, Real
 from typing import TypeVar
 
 from nmt.data.vocabulary import Vocabulary
-from nmt.errors import NmtError, check_kind
+from nmt.errors import NmtError, UsageError, check_kind
 from nmt.lines import clean, is_blank, needs_no_translation
+from nmt.saved_model import SavedModel
 from nmt.translation.hypothesis import Engine, SearchOptions
-from nmt.translation.joining import Gap, Line, Segment, Translation, join
-from nmt.translation.splitting import cut, has_rules, sentences, trimmed
+from nmt.translation.joining import Copied, Line, Segment, Translation, join
+from nmt.translation.splitting import cut, sentences, trimmed
 from nmt.translation.windows import windows
 from nmt.writing import writes_spaces
 
 MAX_SOURCE_PIECES = 512  # a longer sentence is translated in parts
 
 Item = TypeVar("Item")
-Progress = Callable[[float], None]  # called after each batch with the number of lines it amounts to, a fraction
+Progress = Callable[[float], None]  # called after each batch with its share of the work, a fraction
 
 
 class Translator:
@@ -31,21 +31,17 @@ class Translator:
         source: str,
         target: str,
         batch_tokens: int | None = None,
-        form: str = "",
         copies: bool = True,
     ) -> None:
         """The source language selects the sentence splitter; both languages decide the spacing between sentences.
 
-        `batch_tokens` is the most source pieces in a batch, including padding; by default the engine decides. `form` is the
-        Unicode form of the model's training text, or "" if unknown (see looks.py). `copies` says whether lines without a
-        letter are copied.
+        `batch_tokens` is the most source pieces in a batch, including padding; by default the engine decides. `copies` says
+        whether lines without a letter are copied.
         """
         self.engine, self.vocabulary, self.source = engine, vocabulary, source
         self.spaced = writes_spaces(source), writes_spaces(target)
-        self.form, self.copies = form, copies
-        self.batch_tokens = batch_tokens or engine.batch_tokens
+        self.copies, self.batch_tokens = copies, batch_tokens or engine.batch_tokens
         self.process_id = os.getpid()
-        self.used_foreign_rules = False  # whether the rules of another language have split a line
 
     def translate(
         self,
@@ -61,7 +57,6 @@ class Translator:
         """
         check_kind("beam", beam, Integral, "an int")
         check_kind("length_penalty", length_penalty, Real, "a number")
-        check_kind("split", split, bool, "True or False")
         options = SearchOptions(int(beam), float(length_penalty))
         if isinstance(lines, str | bytes) or not isinstance(lines, Iterable):
             raise TypeError(f"lines must be a list of str, one per line, not {type(lines).__name__}")
@@ -91,36 +86,60 @@ class Translator:
             for segment, hypotheses in zip(batch, found, strict=True):
                 segment.hypotheses = hypotheses
             if progress:
-                progress(len(texts) * sum(map(_length, batch)) / total)
+                progress(sum(map(_length, batch)) / total)
         return [join(line, self.vocabulary, options.n_best, options.details, self.copies) for line in lines]
 
     def _parse(self, text: str, split: bool) -> Line:
         """White space around a line and between its sentences is kept, and not shown to the model."""
         text = clean(text)
         if is_blank(text):
-            return [""]
-        parts = [trimmed(sentence) for sentence in (sentences(text, self.source) if split else [text])]
-        self.used_foreign_rules |= len(parts) > 1 and not has_rules(self.source)
-        line: Line = [parts[0][0], *self._segments(parts[0][1])]
-        for (_, _, after), (before, sentence, _) in pairwise(parts):
-            line += [self._gap(after + before), *self._segments(sentence)]
-        return [*line, parts[-1][2]]
+            return [("", "")]
+        line: Line = []
+        space = ""  # behind the sentences so far
+        for sentence in sentences(text, self.source) if split else [text]:
+            before, core, after = trimmed(sentence)
+            line += [self._gap(space + before) if line else (before, before), *self._segments(core)]
+            space = after
+        return [*line, (space, space)]
 
-    def _gap(self, space: str) -> Gap:
+    def _gap(self, space: str) -> Copied:
         """White space between sentences: a single space is dropped, or added, if only one of the languages writes spaces."""
         from_spaced, to_spaced = self.spaced
         if to_spaced and not from_spaced:
-            return Gap(space, space or " ")
-        return Gap(space, "" if space == " " and not to_spaced else space)
+            return space, space or " "
+        return space, "" if space == " " and not to_spaced else space
 
     def _segments(self, sentence: str) -> Line:
         if needs_no_translation(sentence, self.copies):
-            return [sentence]
+            return [(sentence, sentence)]
         first, *rest = cut(self.vocabulary, self.vocabulary.encode(sentence), MAX_SOURCE_PIECES)
         line: Line = [Segment(first, is_part=bool(rest))]
         for ids in rest:
             line += [self._gap(" "), Segment(ids, is_part=True)]
         return line
+
+
+def load_translator(
+    model: SavedModel, device: str = "auto", precision: str = "auto", batch_tokens: int | None = None, engine: str = "torch"
+) -> Translator:
+    """The translator of a saved model, by `torch`, or by `ctranslate2` if `nmt export` has written its files.
+
+    Imports the chosen engine only. Raises UsageError where an option is wrong, a file missing or damaged, or the device not
+    available. `batch_tokens` is at least 1, or None for what suits the device.
+    """
+    searcher: Engine
+    if engine == "torch":
+        from nmt.translation import engine as torch_engine
+
+        searcher = torch_engine.load(model, device, precision)
+    elif engine == "ctranslate2":
+        from nmt.translation import ctranslate2_engine
+
+        searcher = ctranslate2_engine.load(model, device, precision)
+    else:
+        raise UsageError(f"--engine {engine}: must be torch or ctranslate2")
+    description = model.description
+    return Translator(searcher, model.vocabulary, *description.languages, batch_tokens, description.data.copies_letterless)
 
 
 def batches(items: Sequence[Item], size: Callable[[Item], int], tokens: int) -> Iterator[Sequence[Item]]:

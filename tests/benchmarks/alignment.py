@@ -16,7 +16,7 @@ from nmt.data import corpus
 from nmt.saved_model import SavedModel
 from nmt.translation.alignment import words
 from nmt.translation.attentions import attention_maps
-from nmt.translation.loading import load_torch_engine
+from nmt.translation.engine import load
 
 SENTENCES = 300
 LEAST, DICE = 5, 0.5  # occurrences of two words together, and their coefficient
@@ -54,7 +54,7 @@ def main() -> None:
     languages = saved.description.languages
     text = corpus.load(options.data, *languages)
     vocabulary = saved.vocabulary
-    model = load_torch_engine(saved, "auto", "fp32").model
+    model = load(saved, "auto", "fp32").model
     if text.test is None:
         parser.error("the corpus has no test set")
     known = dictionary(iter(text.train))

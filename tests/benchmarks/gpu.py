@@ -49,7 +49,7 @@ from nmt.training import trainer as training
 from nmt.training.ahead import ahead
 from nmt.training.probe import find_micro_batch
 from nmt.training.trainer import Trainer
-from nmt.translation.loading import load_translator
+from nmt.translation.translator import load_translator
 from tests.benchmarks.training import flops_per_token, matmul_flops, synchronize
 
 ROOT = Path(__file__).parents[2]

@@ -34,7 +34,7 @@ Search = Callable[[list[Ids], int], Iterable[Ids]]  # batches, each the longest 
 def nmt_search(workload: dict[str, Any], precision: str) -> Search:
     """The tool's own engine."""
     from nmt.saved_model import SavedModel
-    from nmt.translation.loading import load_translator
+    from nmt.translation.translator import load_translator
 
     return engine_search(load_translator(SavedModel.open(Path(workload["model"])), "cpu", precision).engine)
 
@@ -42,7 +42,7 @@ def nmt_search(workload: dict[str, Any], precision: str) -> Search:
 def nmt_ctranslate2_search(workload: dict[str, Any], precision: str) -> Search:
     """What `nmt translate --engine ctranslate2` searches with."""
     from nmt.saved_model import SavedModel
-    from nmt.translation.loading import load_translator
+    from nmt.translation.translator import load_translator
 
     return engine_search(load_translator(SavedModel.open(exported(workload, precision)), "cpu", engine="ctranslate2").engine)
 

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 
 from nmt.pages.attention import page
-from nmt.pages.picture import plain
-from nmt.translation.attentions import AttentionMaps
 from tests.browser.conftest import OpenPage, overflow
 from tests.pages.test_attention import old_house, toy
 
@@ -17,20 +15,12 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-LOOKS = {
-    "encoder": "source looks at source",
-    "decoder": "target looks at target",
-    "cross": "target looks at source",
+# For each attention, its name on the page, and what its rows and columns are.
+ATTENTIONS = {
+    "encoder": ("source looks at source", "source", "source"),
+    "decoder": ("target looks at target", "read", "read"),
+    "cross": ("target looks at source", "written", "source"),
 }
-
-
-def sides(maps: AttentionMaps, attention: str) -> tuple[list[str], list[str]]:
-    """Rows and columns."""
-    return {
-        "encoder": (maps.source, maps.source),
-        "decoder": (maps.read, maps.read),
-        "cross": (maps.written, maps.source),
-    }[attention]
 
 
 def cell(shown: "Page", row: int, column: int) -> "Locator":
@@ -82,7 +72,7 @@ def test_arrow_keys_go_from_cell_to_cell(open_page: OpenPage) -> None:
     shown = open_page(page(maps))
     choose(shown, "Head", "2")
     shown.keyboard.press("Tab")
-    rows, columns = [*map(plain, maps.written)], [*map(plain, maps.source)]
+    rows, columns = ([piece.removeprefix("▁") for piece in side] for side in (maps.written, maps.source))
 
     def at(row: int, column: int) -> str:
         return f"‘{rows[row]}’ looks at ‘{columns[column]}’: {maps.cross[2, 1, row, column]:.3f}"
@@ -105,8 +95,9 @@ def test_every_choice_shows_the_weights_of_the_model(open_page: OpenPage) -> Non
     """Each attention, layer and head, and the mean of the heads, to three decimals; the address keeps the choice."""
     maps = old_house()
     shown = open_page(page(maps))
-    for attention, layer, head in product(LOOKS, range(3), (None, 0, 1)):
-        choose(shown, "Attention", LOOKS[attention])
+    for attention, layer, head in product(ATTENTIONS, range(3), (None, 0, 1)):
+        looks, rows, columns = ATTENTIONS[attention]
+        choose(shown, "Attention", looks)
         choose(shown, "Layer", str(layer + 1))
         choose(shown, "Head", "mean of all" if head is None else str(head + 1))
         of_layer = getattr(maps, attention)[layer]
@@ -114,9 +105,8 @@ def test_every_choice_shows_the_weights_of_the_model(open_page: OpenPage) -> Non
         if attention == "decoder":
             expected = np.where(np.triu(np.ones_like(expected), 1) > 0, np.nan, expected)
         np.testing.assert_allclose(weights_shown(shown), expected, rtol=0, atol=0.00052)
-        rows, columns = sides(maps, attention)
-        assert shown.locator("thead th").all_text_contents() == ["", *columns]
-        assert shown.locator("tbody th").all_text_contents() == rows
+        assert shown.locator("thead th").all_text_contents() == ["", *getattr(maps, columns)]
+        assert shown.locator("tbody th").all_text_contents() == getattr(maps, rows)
     assert shown.url.endswith("#cross-3-2")
     shown.reload()
     shown.locator("tbody td").first.wait_for()  # the page draws its table once it has unpacked the weights

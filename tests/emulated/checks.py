@@ -1,6 +1,5 @@
 """Waits, launches and memory on a CUDA device, which only the emulated one counts. tests/test_emulated.py runs these."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -136,8 +135,8 @@ def test_commands_do_on_it_what_they_do_on_a_cpu(tmp_path: Path, corpus: Path) -
         done = runs.train(model, corpus, *options, **lengths)
         assert done.exit_code == 0, done.stderr
         assert "resuming after update 5" in done.stderr
-        text = "".join(f"{line}\n" for line in ("I see the old man.", "", "We have a dog."))
-        translated = call("translate", "-m", model, "--device", device, "--format", "json", stdin=text.encode())
+        text = b"I see the old man.\n\nWe have a dog.\n"
+        translated = call("translate", "-m", model, "--device", device, stdin=text)
         assert translated.exit_code == 0, translated.stderr
         scored = call("score", "-m", model, "--device", device)
         made[device] = model, translated.stdout, scored.stdout
@@ -146,10 +145,5 @@ def test_commands_do_on_it_what_they_do_on_a_cpu(tmp_path: Path, corpus: Path) -
         assert one["event"] == other["event"]
         for name in {"loss", "nll"} & one.keys():
             assert one[name] == pytest.approx(other[name], rel=1e-4)
-    texts = [
-        [hypothesis["text"] for line in made[device][1].splitlines() for hypothesis in json.loads(line)["hypotheses"]]
-        for device in ("cpu", "cuda")
-    ]
-    assert texts[0] == texts[1]
-    assert made["cpu"][2] == made["cuda"][2]
+    assert made["cpu"][1:] == made["cuda"][1:]
     assert len(outcome(made["cuda"][0])[0]) == len(outcome(made["cpu"][0])[0])

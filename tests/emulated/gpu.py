@@ -348,14 +348,10 @@ MODULE_TO = torch.nn.Module.to
 def of_cuda() -> dict[str, Any]:
     """Replacements for functions of torch.cuda."""
     facts = SimpleNamespace(name="NVIDIA Emulated", total_memory=MEMORY, major=9, minor=0, multi_processor_count=132)
-
     return {
         "is_available": lambda: True,
         "device_count": lambda: 1,
-        "current_device": lambda: 0,
-        "is_initialized": lambda: True,
         "_lazy_init": lambda: None,
-        "set_device": lambda _device: None,
         "get_device_properties": lambda _device=None: facts,
         "get_device_name": lambda _device=None: facts.name,
         "get_device_capability": lambda _device=None: (facts.major, facts.minor),

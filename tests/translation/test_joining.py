@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nmt.data.vocabulary import Vocabulary
 from nmt.translation.hypothesis import Hypothesis
-from nmt.translation.joining import Gap, Line, Segment, Translation, differ, join, k_best, numbers_of, repeats
+from nmt.translation.joining import Line, Segment, Translation, differ, join, k_best, numbers_of, repeats
 
 
 def ranked(scores: list[int]) -> list[Hypothesis]:
@@ -39,7 +39,7 @@ def line(vocabulary: Vocabulary) -> Line:
     for part, texts, worse in zip(parts, pairs, (-0.75, -3.0), strict=True):
         ids = [vocabulary.encode(text) for text in texts]
         part.hypotheses = [Hypothesis(ids[0], -2.0, -0.5, False), Hypothesis(ids[1], -4.0, worse, False)]
-    return [" ", parts[0], "\u00a0 ", parts[1], ""]
+    return [(" ", " "), parts[0], ("\u00a0 ", "\u00a0 "), parts[1]]
 
 
 def test_sums_and_ranks(line: Line, vocabulary: Vocabulary) -> None:
@@ -56,7 +56,7 @@ def test_sums_and_ranks(line: Line, vocabulary: Vocabulary) -> None:
     assert found[0].tokens == sum(len(vocabulary.encode(text)) for text in texts) + 2
     assert join(line, vocabulary, 1) == found[:1]
     assert len(join(line, vocabulary, 9)) == 4
-    assert join([" - "], vocabulary, 4) == [Translation(" - ", 0.0, 0.0, 0, [])]  # a copied line has a single one
+    assert join([(" - ", " - ")], vocabulary, 4) == [Translation(" - ", 0.0, 0.0, 0, [])]  # a copied line has a single one
 
 
 def test_flags_belong_to_each_translation(line: Line, vocabulary: Vocabulary) -> None:
@@ -111,7 +111,7 @@ def test_a_translation_with_other_numbers_is_flagged(vocabulary: Vocabulary) -> 
     """F3: each translation of an n-best list by itself, unless the model is one that does not copy numbers."""
     part = Segment(vocabulary.encode("Room 231"), False)
     part.hypotheses = [Hypothesis(vocabulary.encode(text), -1.0, -1.0, False) for text in ("Zimmer 231", "Zimmer 213")]
-    line: Line = ["99 ", part]
+    line: Line = [("99 ", "99 "), part]
     assert [one.flags for one in join(line, vocabulary, 2)] == [[], ["numbers"]]
     assert [one.flags for one in join(line, vocabulary, 2, keeps_numbers=False)] == [[], []]
 
@@ -127,4 +127,4 @@ def test_a_text_spelled_twice_is_one_translation(vocabulary: Vocabulary) -> None
     ]
     found = join([part], vocabulary, 3)
     assert [(one.text, one.score) for one in found] == [("Hund", -1.0), ("Katze", -3.0)]
-    assert len({one.text for one in join([part, Gap(" ", " "), part], vocabulary, 9)}) == 4
+    assert len({one.text for one in join([part, (" ", " "), part], vocabulary, 9)}) == 4

@@ -7,28 +7,8 @@ from pathlib import Path
 import pytest
 
 import nmt
-from nmt.errors import UsageError
 from nmt.translation.hypothesis import length_penalty
-from nmt.translation.joining import Translation
-from nmt.translation.output import output_format
-from tests.conftest import call
-
-SOURCE = 'Say "Stop!"\t\\ \u2028 ünd 😀\r'
-FOUND = [
-    Translation('Sag "Halt!" ünd 😀', -0.41234567890123, -3.25, 9, ["limit"]),
-    Translation("Halt", -1.5, -7.0, 3, []),
-]
-
-
-def test_text_is_the_best_translation_or_a_table() -> None:
-    """A row has line number, rank, score with four digits, and text; also if a single one is asked for."""
-    assert output_format("text", None)(7, SOURCE, FOUND) == FOUND[0].text
-    write = output_format("text", 2)
-    assert write(7, SOURCE, FOUND) == f"7\t1\t-0.4123\t{FOUND[0].text}\n7\t2\t-1.5000\tHalt"
-    assert output_format("text", 1)(7, SOURCE, FOUND[1:]) == "7\t1\t-1.5000\tHalt"
-    assert write(8, "", [Translation("", 0.0, 0.0, 0, [])]) == "8\t1\t0.0000\t"
-    with pytest.raises(UsageError, match="--details"):
-        output_format("text", None, details=True)
+from tests.conftest import call, refusal
 
 
 def translated(model: Path, lines: Sequence[str], *options: str) -> list[str]:
@@ -91,3 +71,4 @@ def test_details_of_each_piece_and_each_word(overfitted: Path, sources: list[str
         assert all((i <= source_middle) == (j <= target_middle) for i, j in links)
         del one["pieces"], one["log_probabilities"]
         assert record == before
+    assert "--details" in refusal(call("translate", "-m", overfitted, "--details"))

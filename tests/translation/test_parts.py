@@ -101,19 +101,17 @@ def test_processes_share_the_windows(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_stopped_translation_resumes(command: Command, straight: bytes, tmp_path: Path, number: signal.Signals) -> None:
-    """What is done is not done again, as a mark in it shows, and a stop that can be noticed says so."""
-    process = subprocess.Popen([sys.executable, "-m", "nmt", *map(str, command)], stderr=subprocess.PIPE)
+    """What is done is not done again, as a mark in it shows."""
+    process = subprocess.Popen([sys.executable, "-m", "nmt", *map(str, command)])
     part = tmp_path / "out.txt.rank0.part"
     while not part.exists() or not part.read_bytes().endswith(b"]\n"):
         assert process.poll() is None
         time.sleep(0.005)
     process.send_signal(number)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == (130 if number == signal.SIGINT else -number)
+    assert process.wait(60) == (130 if number == signal.SIGINT else -number)
     assert not (tmp_path / "out.txt").exists()
     done = part.read_text().count("\n") - 1
     assert 0 < done < 3
-    assert (f"{done} of 3 parts translated; the same command resumes" in said.decode()) == (number == signal.SIGINT)
     mark(part)
     assert f"resuming: {done} of 3 parts" in call(*command).stderr
     assert (tmp_path / "out.txt").read_bytes() == b"MARK\n" + straight.partition(b"\n")[2]

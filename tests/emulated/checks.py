@@ -10,7 +10,7 @@ from nmt.config import ModelConfig
 from nmt.model.transformer import Transformer
 from nmt.training import trainer as training
 from nmt.training.trainer import Trainer
-from nmt.translation.engine import TorchEngine, TransformerSteps
+from nmt.translation.engine import TorchEngine, NetworkSteps
 from nmt.translation.hypothesis import SearchOptions
 from tests import runs
 from tests.conftest import call
@@ -54,15 +54,15 @@ def test_search_waits_once_a_step_and_launches_little(
     engine = TorchEngine(model, precision)
     steps: list[int] = []
     before: list[int] = []
-    step = TransformerSteps.step
+    step = NetworkSteps.step
 
-    def counted(self: TransformerSteps, tokens: torch.Tensor) -> torch.Tensor:
+    def counted(self: NetworkSteps, tokens: torch.Tensor) -> torch.Tensor:
         if not steps:
             before.append(gpu.launches.total())
         steps.append(len(tokens))
         return step(self, tokens)
 
-    monkeypatch.setattr(TransformerSteps, "step", counted)
+    monkeypatch.setattr(NetworkSteps, "step", counted)
     gpu.reset()
     sources = [source[:12] for source in sentences(2, count=16, size=200)]
     engine.search(sources, SearchOptions(beam=beam, extra=12))

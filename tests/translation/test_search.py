@@ -14,7 +14,7 @@ from nmt.errors import NmtError
 from nmt.ids import BOS, EOS, FIRST_PIECE
 from nmt.model.attention import MultiHeadAttention
 from nmt.model.transformer import Memory, Transformer
-from nmt.translation.engine import TorchEngine, TransformerSteps
+from nmt.translation.engine import TorchEngine, NetworkSteps
 from nmt.translation.hypothesis import Hypothesis, SearchOptions, length_penalty
 from nmt.translation.search import _top_k, beam_search
 
@@ -115,7 +115,7 @@ def sentences(seed: int, count: int = 8, size: int = 40) -> list[list[int]]:
     return [torch.randint(FIRST_PIECE, size, (length,), generator=generator).tolist() for length in lengths]
 
 
-class UncachedSteps(TransformerSteps):
+class UncachedSteps(NetworkSteps):
     """The same model without a cache: every prefix is decoded from scratch."""
 
     prefix: Tensor | None = None

@@ -2,23 +2,14 @@
 
 import hashlib
 import json
-import re
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, InstanceOf, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, InstanceOf, ValidationError
 
 from nmt.config import ModelConfig, TrainingConfig
 
-LANGUAGE = re.compile(r"\w[\w .-]{0,49}")  # part of file names (en, pt-BR, zh_Hans), or the name of a column
-
-
-def _language(code: str) -> str:
-    if not LANGUAGE.fullmatch(code):
-        raise ValueError("must be a language code")
-    return code
-
-
-Language = Annotated[str, AfterValidator(_language)]
+LANGUAGE = r"^\w[\w .-]{0,49}$"  # part of file names (en, pt-BR, zh_Hans), or the name of a column
+Language = Annotated[str, Field(pattern=LANGUAGE)]
 Name = InstanceOf[str]  # pydantic's own str refuses file names that are not UTF-8
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
@@ -78,14 +69,10 @@ class Description(_Part):
 
     @property
     def kind(self) -> str:
-        """See `kind_of`."""
-        return kind_of(self.languages, self.model, self.vocabulary.sha256)
-
-
-def kind_of(languages: tuple[str, str], model: ModelConfig, vocabulary: str) -> str:
-    """A digest of what weights depend on: languages, architecture and vocabulary. Weights of another kind are refused."""
-    architecture = {name: value for name, value in model.model_dump().items() if "dropout" not in name}
-    return hashlib.sha256(json.dumps([languages, architecture, vocabulary], sort_keys=True).encode()).hexdigest()
+        """A digest of what weights depend on: languages, architecture, vocabulary. Weights of another kind are refused."""
+        architecture = {name: value for name, value in self.model.model_dump().items() if "dropout" not in name}
+        parts = [self.languages, architecture, self.vocabulary.sha256]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def parse(config: dict[str, Any]) -> Description:

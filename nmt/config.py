@@ -5,21 +5,23 @@ The command line and TOML files both name the fields of these two classes, so he
 
 import difflib
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from nmt.errors import UsageError
 
-MAX_COUNT = 10**12  # a larger number is a slip of the keyboard, or a damaged file
+STRICT = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+Count = Annotated[int, Field(ge=1, le=10**12)]  # a larger number is a slip of the keyboard, or a damaged file
 
 
 class ModelConfig(BaseModel):
     """The architecture (paper, section 3 and table 3). The vocabulary's size comes from the vocabulary itself."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = STRICT
 
     architecture: Literal["transformer", "decoder-only", "rnn"] = Field(
         "transformer", description="The encoder-decoder of 2017, one stack as in GPT-2, or a recurrent network of 2015."
@@ -64,19 +66,14 @@ class ModelConfig(BaseModel):
 class TrainingConfig(BaseModel):
     """The recipe (paper, section 5): vocabulary, cleaning, updates, optimiser, schedule, validation."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = STRICT
 
-    steps: int = Field(100_000, ge=1, le=MAX_COUNT, description="Number of updates.")
-    tokens_per_update: int = Field(
-        25_000, ge=1, le=MAX_COUNT, description="Target tokens per update, on any number of devices."
+    steps: Count = Field(100_000, description="Number of updates.")
+    tokens_per_update: Count = Field(25_000, description="Target tokens per update, on any number of devices.")
+    micro_batch_tokens: Count | None = Field(
+        None, description="Tokens per side, with padding, that a device processes at once. [default: by device]"
     )
-    micro_batch_tokens: int | None = Field(
-        None,
-        ge=1,
-        le=MAX_COUNT,
-        description="Tokens per side, with padding, that a device processes at once. [default: by device]",
-    )
-    warmup: int = Field(4_000, ge=1, le=MAX_COUNT, description="Updates during which the learning rate rises.")
+    warmup: Count = Field(4_000, description="Updates during which the learning rate rises.")
     factor: float = Field(1.0, gt=0, description="Multiplies the paper's learning rate.")
     adam_beta1: float = Field(0.9, ge=0, lt=1, description="Adam's beta 1.")
     adam_beta2: float = Field(0.98, ge=0, lt=1, description="Adam's beta 2.")
@@ -84,16 +81,14 @@ class TrainingConfig(BaseModel):
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="Probability spread evenly over the vocabulary.")
     source_loss: bool = Field(False, description="Decoder-only, causal: learn to predict the source's next tokens too.")
     vocab_size: int = Field(37_000, ge=1, le=1_000_000, description="Maximum size of the shared BPE vocabulary.")
-    max_pieces: int = Field(256, ge=1, le=MAX_COUNT, description="Drop training pairs with more pieces on a side.")
+    max_pieces: Count = Field(256, description="Drop training pairs with more pieces on a side.")
     max_ratio: float = Field(3.0, ge=1, description="Drop training pairs whose lengths differ by a larger factor.")
     drop_duplicates: bool = Field(False, description="Drop training pairs that occurred before.")
     drop_identical: bool = Field(False, description="Drop training pairs whose two sides are equal.")
     seed: int = Field(1, ge=0, lt=2**63, description="Random seed for weights, order, dropout and vocabulary.")
-    validate_every: int = Field(1_500, ge=1, le=MAX_COUNT, description="Updates between checkpoints; each one is validated.")
-    patience: int | None = Field(
-        None, ge=1, le=MAX_COUNT, description="Stop after this many validations without a better BLEU."
-    )
-    average: int = Field(5, ge=1, le=MAX_COUNT, description="Number of last checkpoints averaged into the final weights.")
+    validate_every: Count = Field(1_500, description="Updates between checkpoints; each one is validated.")
+    patience: Count | None = Field(None, description="Stop after this many validations without a better BLEU.")
+    average: Count = Field(5, description="Number of last checkpoints averaged into the final weights.")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="Device to compute on.")
     precision: Literal["auto", "fp32", "bf16"] = Field(
         "auto", description="Number format. auto: bf16 if the hardware has it, but fp32 to translate on a CPU."
@@ -104,8 +99,6 @@ class TrainingConfig(BaseModel):
 RUNTIME = frozenset({"micro_batch_tokens", "device", "precision"})
 EXTENT = frozenset({"steps", "validate_every", "patience", "average"})
 DEFAULT_MICRO_BATCH = 4_096  # padded tokens per side that a CPU computes at once
-
-Config = TypeVar("Config", ModelConfig, TrainingConfig)
 
 
 @dataclass(frozen=True)
@@ -191,8 +184,7 @@ def fine_tuning(trained_as: str, model: ModelConfig, training: TrainingConfig) -
     gently["tokens_per_update"] = min(training.tokens_per_update, 4_096)
     recipe = training.model_copy(update=gently | {"micro_batch_tokens": None, "device": "auto", "precision": "auto"})
     source = "the model's own settings, but few updates, soon warmed up to a low rate"
-    known = PRESETS.get(trained_as)
-    return Preset(model, recipe, source, known.micro_batch_tokens if known else DEFAULT_MICRO_BATCH)
+    return Preset(model, recipe, source, PRESETS.get(trained_as, PRESETS["base"]).micro_batch_tokens)
 
 
 def find_preset(name: str) -> Preset:
@@ -202,70 +194,48 @@ def find_preset(name: str) -> Preset:
     return PRESETS[name]
 
 
-@dataclass(frozen=True)
-class Overrides:
-    """Settings that replace those of a preset: a TOML file's, and over them the command line's."""
-
-    path: Path | None  # of the TOML file
-    tables: dict[str, dict[str, Any]]
-    flags: dict[str, Any]
-
-    @classmethod
-    def read(cls, path: Path | None, flags: dict[str, Any]) -> "Overrides":
-        """From a TOML file and flags by the fields they set, None where not given. Raises UsageError."""
-        return cls(path, _read_toml(path) if path else {}, {name: v for name, v in flags.items() if v is not None})
-
-    def settle(self, preset: Preset) -> Preset:
-        """The preset with these settings. Raises UsageError that lists every unknown or impossible value with its place."""
-        faults: list[str] = []
-        architecture = (self.tables.get("model", {}) | self.flags).get("architecture", preset.model.architecture)
-        model = self._override(rebuilt(preset.model, architecture), "model", faults)
-        training = self._override(preset.training, "training", faults)
-        if faults:
-            raise UsageError("; ".join(faults))
-        return replace(preset, model=model, training=training)
-
-    def _override(self, base: Config, table: str, faults: list[str]) -> Config:
-        """The configuration with these settings; what is wrong with them is appended to `faults`."""
-        fields, values = type(base).model_fields, self.tables.get(table, {})
-        place = f"{self.path}: [{table}]"
-        unknown = [key for key in values if key not in fields]
-        faults += [f"{place} has no setting '{key}'{_other_table(key) or _nearest(key, fields)}" for key in unknown]
-        known = {name: value for name, value in (values | self.flags).items() if name in fields}
-        try:
-            return type(base).model_validate(base.model_dump() | known)
-        except ValidationError as error:
-            faults += [self._explain(place, problem) for problem in error.errors()]
-            return base
-
-    def _explain(self, place: str, problem: Any) -> str:
-        message = problem["msg"].removeprefix("Value error, ")
-        if not problem["loc"]:  # a conflict of several settings, which the message names
-            return message
-        name = str(problem["loc"][0])
-        where = f"--{name.replace('_', '-')}" if name in self.flags else f"{place} {name}"
-        return f"{where}: {message} (got {problem['input']})"
-
-
-def _read_toml(path: Path) -> dict[str, dict[str, Any]]:
+def read_toml(path: Path) -> dict[str, dict[str, Any]]:
+    """The tables of a TOML file of settings. Raises UsageError."""
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise UsageError(f"--config {path}: {error.strerror}") from None
-    except ValueError as error:
-        raise UsageError(f"{path}: not TOML in UTF-8: {error}") from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--config {path}: no TOML that can be read: {getattr(error, 'strerror', None) or error}") from None
     for table, content in tables.items():
         if table not in ("model", "training") or not isinstance(content, dict):
             raise UsageError(f"{path}: '{table}' is no table of nmt; there are [model] and [training]")
     return tables
 
 
-def _other_table(name: str) -> str:
-    """A hint where the setting belongs to the other table."""
-    tables = {"[model]": ModelConfig.model_fields, "[training]": TrainingConfig.model_fields}
-    return next((f"; {table} has" for table, fields in tables.items() if name in fields), "")
+def settle(preset: Preset, tables: dict[str, dict[str, Any]], flags: dict[str, Any]) -> Preset:
+    """The preset under the settings of a TOML file, and over them flags by the field they set, None where not given.
+
+    Raises UsageError that lists every unknown or impossible value with its place.
+    """
+    faults: list[str] = []
+    settled: dict[str, Any] = {}
+    for table, base in (("model", preset.model), ("training", preset.training)):
+        fields = type(base).model_fields
+        given = {name: value for name, value in flags.items() if name in fields and value is not None}
+        try:
+            settled[table] = type(base).model_validate(base.model_dump() | tables.get(table, {}) | given)
+        except ValidationError as error:
+            faults += [_explain(f"--config [{table}]", fields, given, problem) for problem in error.errors()]
+    if faults:
+        raise UsageError("; ".join(faults))
+    return replace(preset, **settled)
 
 
-def _nearest(name: str, names: Any) -> str:
+def _explain(table: str, fields: Iterable[str], flags: Iterable[str], problem: Any) -> str:
+    message = problem["msg"].removeprefix("Value error, ")
+    if not problem["loc"]:  # a conflict of several settings, which the message names
+        return message
+    name = problem["loc"][0]
+    if problem["type"] == "extra_forbidden":
+        return f"{table} has no setting '{name}'{_nearest(name, fields)}"
+    where = f"--{name.replace('_', '-')}" if name in flags else f"{table} {name}"
+    return f"{where}: {message} (got {problem['input']})"
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, list(names), 1)
     return f"; did you mean '{close[0]}'?" if close else ""

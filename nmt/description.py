@@ -2,13 +2,13 @@
 
 import hashlib
 import json
-import re
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, InstanceOf, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, InstanceOf, ValidationError
 
 from nmt.config import ModelConfig, TrainingConfig
 
+<<<<<<< HEAD
 LANGUAGE = re.compile(r"\w[\w .-]{0,49}")  # part of file names (en, pt-BR, zh_Hans), or the name of a column
 
 
@@ -22,6 +22,10 @@ FIRST_SETTINGS = ("layers", "d_model", "heads", "d_ff", "norm", "layer_norm_epsi
 
 
 Language = Annotated[str, AfterValidator(_language)]
+=======
+LANGUAGE = r"^\w[\w .-]{0,49}$"  # part of file names (en, pt-BR, zh_Hans), or the name of a column
+Language = Annotated[str, Field(pattern=LANGUAGE)]
+>>>>>>> main
 Name = InstanceOf[str]  # pydantic's own str refuses file names that are not UTF-8
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
@@ -81,6 +85,7 @@ class Description(_Part):
 
     @property
     def kind(self) -> str:
+<<<<<<< HEAD
         """See `kind_of`."""
         return kind_of(self.languages, self.model, self.vocabulary.sha256)
 
@@ -97,6 +102,12 @@ def kind_of(languages: tuple[str, str], model: ModelConfig, vocabulary: str) -> 
         if "dropout" not in name and (name in FIRST_SETTINGS or value != fields[name].default)
     }
     return hashlib.sha256(json.dumps([languages, architecture, vocabulary], sort_keys=True).encode()).hexdigest()
+=======
+        """A digest of what weights depend on: languages, architecture, vocabulary. Weights of another kind are refused."""
+        architecture = {name: value for name, value in self.model.model_dump().items() if "dropout" not in name}
+        parts = [self.languages, architecture, self.vocabulary.sha256]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+>>>>>>> main
 
 
 def parse(config: dict[str, Any]) -> Description:

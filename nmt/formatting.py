@@ -34,11 +34,6 @@ def blank_lines(numbers: Sequence[int], count: int) -> str:
     return f"{len(numbers):,} of {counted(count, 'line')} {verb} blank ({line_numbers(numbers)})"
 
 
-def format_perplexity(value: float) -> str:
-    """1,234.56; in scientific notation from a million on."""
-    return f"{value:,.2f}" if value < 1e6 else f"{value:.2e}"
-
-
 def table(rows: Sequence[Sequence[str]], align: str = "<<") -> str:
     """Indented lines of cells, two spaces between columns. `align` has "<" or ">" per column: flush left or flush right."""
     from rich.cells import cell_len  # a Chinese character is two columns wide
@@ -46,10 +41,8 @@ def table(rows: Sequence[Sequence[str]], align: str = "<<") -> str:
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
-        line = ""
-        for cell, width, side in zip(row, widths, align, strict=True):
-            space = " " * (width - cell_len(cell))
-            line += "  " + (cell + space if side == "<" else space + cell)
+        cells = zip(row, widths, align, strict=True)
+        line = "".join(f"  {cell:{side}{width + len(cell) - cell_len(cell)}}" for cell, width, side in cells)
         lines.append(line.rstrip())
     return "\n".join(lines)
 

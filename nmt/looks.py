@@ -54,8 +54,7 @@ def doubts(texts: Mapping[str, Sequence[str]], consequence: str) -> list[str]:
     for look, sign, least, share, undo in LOOKS:
         counts = {name: sum(1 for line in lines if sign.search(line)) for name, lines in samples.items()}
         if names := [name for name, count in counts.items() if count >= max(least, share * len(samples[name]))]:
-            advice = f"take the raw text, or undo it with `{undo}`"
-            found.append(f"{', '.join(names)}: seems {look}; {consequence}; {advice}")
+            found.append(f"{', '.join(names)}: seems {look}; {consequence}; take the raw text, or undo it with `{undo}`")
     forms = {name: form for name, lines in samples.items() if (form := form_of(lines))}
     if len({*forms.values()}) > 1 or "mixed" in forms.values():
         named = ", ".join(f"{name} is in {FORMS[form]}" for name, form in forms.items())

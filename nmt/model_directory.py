@@ -64,17 +64,8 @@ class ModelDirectory:
 
     def files(self) -> tuple[Path, ...]:
         """Everything a run writes, config.json last: while it is there, the others are known to belong to a run."""
-        return (
-            self.checkpoints,
-            self.heldout,
-            self.ctranslate2,
-            self.weights_path,
-            self.tokenizer_path,
-            self.metrics_path,
-            self.report_path,
-            self.tensorboard,
-            self.config_path,
-        )
+        folders = (self.checkpoints, self.heldout, self.ctranslate2, self.tensorboard)
+        return (*folders, self.weights_path, self.tokenizer_path, self.metrics_path, self.report_path, self.config_path)
 
     def heldout_paths(self, split: str, languages: tuple[str, str]) -> list[Path]:
         """The files of a held-out text: source, then target."""

@@ -4,7 +4,7 @@ import platform
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import sacrebleu
 import sentencepiece
@@ -14,10 +14,9 @@ import nmt
 from nmt.data.cache import Cache
 from nmt.data.cleaning import copies_letterless
 from nmt.data.corpus import Corpus
-from nmt.data.preparation import data_description, learn_vocabulary, prepare_corpus
-from nmt.data.prepared import PreparedPairs
-from nmt.data.vocabulary import SAMPLE, Vocabulary
-from nmt.description import kind_of
+from nmt.data.preparation import PreparedPairs, learn_vocabulary, prepare_corpus
+from nmt.data.vocabulary import Vocabulary
+from nmt.description import Description
 from nmt.errors import UsageError
 from nmt.formatting import blank_lines, counted
 from nmt.lines import is_blank
@@ -43,23 +42,14 @@ class Workspace:
 
 
 @dataclass(frozen=True)
-class HeldOut:
-    """What rank 0 reads from the model directory for all ranks."""
-
-    valid: Text | None
-    before: Text | None  # validation text of the model that this one started from
-    copies_letterless: bool  # whether lines without a letter are copied and not translated
-    kind: str  # of the weights, see description.py
-    has_test: bool
-
-
-@dataclass(frozen=True)
 class RunData:
     """Everything training reads, the same on every rank."""
 
     vocabulary: Vocabulary
     pairs: PreparedPairs
-    heldout: HeldOut
+    description: Description  # of the model directory, as are both texts
+    valid: Text | None
+    before: Text | None  # validation text of the model that this one started from
 
 
 def prepare(plan: RunPlan, corpus: Corpus | None, work: Workspace) -> RunData:
@@ -67,22 +57,11 @@ def prepare(plan: RunPlan, corpus: Corpus | None, work: Workspace) -> RunData:
 
     Raises UsageError where the run in the directory is another one, or no training pair is left.
     """
-
-    def learn() -> Vocabulary:
-        assert corpus
-        return _vocabulary(plan, corpus, work)
-
-    def encode() -> tuple[Path, dict[str, Any]]:
-        assert corpus
-        return _encode(plan, corpus, vocabulary, work)
-
-    def settle() -> HeldOut:
-        assert corpus
-        return _resume(plan, work.started, work) if work.started else _start(plan, corpus, vocabulary, facts, work)
-
-    vocabulary = work.ranks.share(learn)
-    folder, facts = work.ranks.share(encode, on_each_machine=True)
-    return RunData(vocabulary, PreparedPairs.open(folder), work.ranks.share(settle))
+    here = cast(Corpus, corpus)  # what follows is called only where there is one
+    vocabulary = work.ranks.share(lambda: _vocabulary(plan, here, work))
+    folder, facts = work.ranks.share(lambda: _encode(plan, here, vocabulary, work), on_each_machine=True)
+    description, valid, before = work.ranks.share(lambda: _settle(plan, here, vocabulary, facts, work))
+    return RunData(vocabulary, PreparedPairs.open(folder), description, valid, before)
 
 
 def _vocabulary(plan: RunPlan, corpus: Corpus, work: Workspace) -> Vocabulary:
@@ -90,21 +69,21 @@ def _vocabulary(plan: RunPlan, corpus: Corpus, work: Workspace) -> Vocabulary:
     say, training = work.reporter.say, plan.recipe.training
     if work.started:
         before = work.started.description.model_dump(by_alias=True)
-        if differences := plan.differences(before):
+        differences, changes = plan.changes(before)
+        if differences:
             raise UsageError(
                 f"{work.directory.path} holds another run: " + "; ".join(differences) + ". "
                 "Name another directory with --model, give the settings it had, or discard it with --restart"
             )
-        for change in plan.runtime_changes(before):
+        for change in changes:
             say(f"{change}: the same updates, but not to the last bit")
         return work.started.vocabulary
     if work.origin:
         return work.origin.vocabulary
     vocabulary = learn_vocabulary(corpus, training, work.cache)
-    short = len(vocabulary) < training.vocab_size
-    fewer = f" instead of {training.vocab_size:,}, for the corpus yields no more" if short else ""
-    pairs = counted(min(corpus.clean(training).kept, SAMPLE), "pair")
-    say(f"vocabulary: {counted(len(vocabulary), 'piece')}{fewer}, learned from {pairs}")
+    most = training.vocab_size
+    fewer = f" instead of {most:,}, for the corpus yields no more" if len(vocabulary) < most else ""
+    say(f"vocabulary: {counted(len(vocabulary), 'piece')}{fewer}")
     return vocabulary
 
 
@@ -112,32 +91,33 @@ def _encode(plan: RunPlan, corpus: Corpus, vocabulary: Vocabulary, work: Workspa
     """The folder with this machine's ids, encoded now or before, and what config.json says about cleaning and overlap."""
     if {split: text.sha256 for split, text in corpus.splits.items()} != plan.data["sha256"]:
         raise UsageError(f"--data {corpus.name}: the text on this machine differs from rank 0's; copy it here")
-    prepared = prepare_corpus(corpus, vocabulary, plan.recipe.training, work.cache)
-    if not len(prepared.pairs):
-        raise UsageError(f"--data {corpus.name}: no training pair is left after cleaning: {prepared.report}")
-    for line in (f"{corpus.name}: {prepared.report}", *prepared.notes, f"ids: {prepared.folder}"):
+    folder, report, facts = prepare_corpus(corpus, vocabulary, plan.recipe.training, work.cache)
+    if not report.kept:
+        raise UsageError(f"--data {corpus.name}: no training pair is left after cleaning: {report}")
+    for line in (f"{corpus.name}: {report}", *facts["notes"], f"ids: {folder}"):
         work.reporter.say(line)
-    return prepared.folder, data_description(corpus, prepared)
+    return folder, facts
 
 
-def _resume(plan: RunPlan, started: SavedModel, work: Workspace) -> HeldOut:
-    """Note runtime changes in config.json."""
-    config = {key: value for key, value in started.config.items() if key != "format"}
-    work.directory.write_config(config | {"training": plan.recipe.training.model_dump(), "ranks": plan.ranks})
-    data, kind = started.description.data, started.description.kind
-    has_test = bool(data.lines.get("test"))
-    return HeldOut(started.heldout("valid"), started.heldout(BEFORE), data.copies_letterless, kind, has_test)
+def _settle(
+    plan: RunPlan, corpus: Corpus, vocabulary: Vocabulary, facts: dict[str, Any], work: Workspace
+) -> tuple[Description, Text | None, Text | None]:
+    """Write the directory of a new run, or what has changed into the config.json of the resumed one. Read what is there."""
+    if work.started:
+        training = plan.recipe.training.model_dump()
+        work.directory.write_config(work.started.config | {"training": training, "ranks": plan.ranks})
+    else:
+        _start(plan, corpus, vocabulary, facts, work)
+    saved = SavedModel.open(work.directory.path)
+    return saved.description, saved.heldout("valid"), saved.heldout(BEFORE)
 
 
-def _start(plan: RunPlan, corpus: Corpus, vocabulary: Vocabulary, facts: dict[str, Any], work: Workspace) -> HeldOut:
+def _start(plan: RunPlan, corpus: Corpus, vocabulary: Vocabulary, facts: dict[str, Any], work: Workspace) -> None:
     """Write the directory of a new run: config.json last, which makes it a run's."""
     origin, directory, reporter = work.origin, work.directory, work.reporter
-    copies = copies_letterless(corpus.facts)
-    if copies is None:
-        copies = origin.description.data.copies_letterless if origin else True
+    copies = copies_letterless(corpus.facts, origin.description.data.copies_letterless if origin else True)
     if not copies:
         reporter.say("lines without a letter are translated, as in the training text, and not copied")
-    kind = kind_of(plan.languages, plan.recipe.model, vocabulary.sha256)
     # Read before anything is deleted: a damaged origin must not cost the run that --restart discards.
     weights = origin.network().state_dict() if origin else None
     before = origin.heldout("valid") if origin else None
@@ -146,36 +126,28 @@ def _start(plan: RunPlan, corpus: Corpus, vocabulary: Vocabulary, facts: dict[st
             reporter.say(f"{path}: this link is removed; {path.resolve()}, where it leads, stays")
         remove(path)
     if origin and weights:
-        save_weights(directory.weights_path, weights, kind)
+        save_weights(directory.weights_path, weights, origin.description.kind)  # this run's too
         reporter.say(f"from {origin.directory.path}: its vocabulary and weights, a fresh optimiser")
     if before:
         directory.write_heldout(BEFORE, plan.languages, list(zip(*before, strict=True)))
     vocabulary.save(directory.tokenizer_path)
-    heldout = {split: list(text) for split, text in corpus.splits.items() if split != "train" and text.count}
-    for split, pairs in heldout.items():
-        directory.write_heldout(split, plan.languages, pairs)
-        if blank := [number for number, pair in enumerate(pairs, 1) if any(map(is_blank, pair))]:
-            reporter.warn(f"the {split} text: {blank_lines(blank, len(pairs))}, on one side or both; BLEU counts them too")
-    identity = plan.identity()
-    identity["data"] = plan.data | facts | {"copies_letterless": copies}
+    for split, text in corpus.splits.items():
+        if split != "train" and text.count:
+            pairs = list(text)
+            directory.write_heldout(split, plan.languages, pairs)
+            if blank := [number for number, pair in enumerate(pairs, 1) if any(map(is_blank, pair))]:
+                found = blank_lines(blank, len(pairs))
+                reporter.warn(f"the {split} text: {found}, on one side or both; BLEU counts them too")
+    libraries = {library.__name__: library.__version__ for library in (torch, sentencepiece, sacrebleu)}
     directory.write_config(
         {
             "nmt": nmt.__version__,
             "begun": datetime.now(UTC).isoformat(timespec="seconds"),
             "command": plan.command,
             "preset": plan.preset,
-        }
-        | identity
-        | {
+            **plan.identity(),
+            "data": plan.data | facts | {"copies_letterless": copies},
             "vocabulary": {"size": len(vocabulary), "sha256": vocabulary.sha256},
-            "versions": {
-                "python": platform.python_version(),
-                "torch": torch.__version__,
-                "sentencepiece": sentencepiece.__version__,
-                "sacrebleu": sacrebleu.__version__,
-            },
+            "versions": {"python": platform.python_version(), **libraries},
         }
     )
-    valid = heldout.get("valid")
-    text = ([source for source, _ in valid], [target for _, target in valid]) if valid else None
-    return HeldOut(text, before, copies, kind, "test" in heldout)

@@ -63,8 +63,6 @@ def train(path: Path, request: Request, reporter: Reporter) -> None:
 
         def resolve() -> RunPlan:
             assert corpus
-            for note in corpus.notes:
-                reporter.say(note)
             plan = settings.resolve(options, corpus, ranks.count)
             reporter.say(f"{'recipe' if origin else 'preset'} {plan.preset}: {plan.recipe.source}")
             if origin and (doubt := unlike(corpus.form, origin.description.data.form)):
@@ -85,7 +83,7 @@ class _Run:
 
     def run(self, started_at: float) -> None:
         """Train from the newest checkpoint, or from the beginning, to the last update."""
-        config, reporter, plan, heldout = self.config, self.reporter, self.plan, self.data.heldout
+        config, reporter, plan = self.config, self.reporter, self.plan
         torch.manual_seed(config.seed)
         model = build(plan.recipe.model, len(self.data.vocabulary)).to(self.device)
         updates = Plan(self.data.pairs, config.tokens_per_update, config.seed)
@@ -97,11 +95,11 @@ class _Run:
         if finished and not averaged:
             self._say_finished(progress)
             return
-        validator = self._validator("valid", heldout.valid)
-        old = self._validator(f"old {plan.origin['data']}", heldout.before) if plan.origin else None
+        validator = self._validator("valid", self.data.valid)
+        old = self._validator(f"old {plan.origin['data']}", self.data.before) if plan.origin else None
         if not finished:
             self._announce(trainer, validator)
-        session = Session(self.directory, heldout.kind, trainer, validator, old, reporter, started_at)
+        session = Session(self.directory, self.data.description.kind, trainer, validator, old, reporter, started_at)
         if finished:
             session.averaged = averaged
             session.finish()
@@ -124,7 +122,7 @@ class _Run:
         logged = [event.get("updates") for event in events if event["event"] == "average"]
         if not planned or (logged[-1:] == [planned] and self.directory.weights_path.exists()):
             return []
-        found = write_average(self.directory, planned, self.data.heldout.kind, partial=False)
+        found = write_average(self.directory, planned, self.data.description.kind, partial=False)
         if found == planned:
             return found
         way_out = f"; --average {len(found)} takes those that are whole" if found else ""
@@ -161,7 +159,7 @@ class _Run:
             ("see how it went", f"{self.directory.report_path} in a browser"),
             ("translate", f"nmt translate -m {here} FILE"),
         ]
-        if self.data.heldout.has_test:
+        if self.data.description.data.lines.get("test"):
             steps.insert(1, ("score the held-out test set", f"nmt score -m {here}"))
         self.reporter.say(f"done after {duration(60 * progress.minutes)}. Next:\n{table(steps)}")
 
@@ -169,7 +167,7 @@ class _Run:
         """The validator of a text, if any of its lines has text on both sides."""
         if text is None or all(is_blank(source) or is_blank(target) for source, target in zip(*text, strict=True)):
             return None
-        copies = self.data.heldout.copies_letterless
+        copies = self.data.description.data.copies_letterless
         return Validator(name, *text, self.plan.languages, self.data.vocabulary, self.config, copies)
 
     def _resume(self, trainer: Trainer) -> None:
@@ -195,7 +193,7 @@ class _Run:
 
     def _load_checkpoint(self, trainer: Trainer) -> Progress:
         """Load the newest checkpoint, or for a new run the weights it starts from, and return its progress."""
-        directory, kind = self.directory, self.data.heldout.kind
+        directory, kind = self.directory, self.data.description.kind
         resumed, damaged = checkpoint.resume(directory.checkpoints, trainer.model, trainer.optimizer, kind)
         for fault in damaged:
             self.reporter.warn(f"{fault}; resuming from the checkpoint before it")

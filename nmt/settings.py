@@ -1,5 +1,6 @@
 """What a run is, resolved once: the command line's request, a preset, a TOML file and the corpus make an immutable plan."""
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import torch
 
 from nmt import devices
-from nmt.config import EXTENT, RUNTIME, Overrides, Preset, find_preset, fine_tuning, preset_for
+from nmt.config import EXTENT, PRESETS, RUNTIME, Preset, find_preset, fine_tuning, preset_for, read_toml, settle
 from nmt.data.corpus import Corpus
 from nmt.description import LANGUAGE
 from nmt.errors import UsageError
@@ -37,12 +38,11 @@ class Options:
     """What a request determines before any text is read."""
 
     request: Request
-    overrides: Overrides
+    tables: dict[str, dict[str, Any]]  # of the TOML file
     languages: tuple[str, str]  # codes of source and target
     origin: SavedModel | None
     preset: str
     recipe: Preset  # with the user's settings
-    by_size: bool  # whether the size of the corpus may choose another preset
     device: torch.device
 
 
@@ -63,16 +63,15 @@ class RunPlan:
         config: dict[str, Any] = {"source": self.languages[0], "target": self.languages[1], "data": self.data}
         if self.origin:
             config["from"] = self.origin
-        settings = {"model": self.recipe.model.model_dump(), "training": self.recipe.training.model_dump()}
-        return config | settings | {"ranks": self.ranks}
+        model, training = self.recipe.model.model_dump(), self.recipe.training.model_dump()
+        return config | {"model": model, "training": training, "ranks": self.ranks}
 
-    def differences(self, started: dict[str, Any]) -> list[str]:
-        """What must be the same for a run to resume, and differs from the config.json of the started one."""
-        return _differences(_fixed(started), _fixed(self.identity()))
-
-    def runtime_changes(self, started: dict[str, Any]) -> list[str]:
-        """What may change when a run resumes, at the cost of its last bits, and has changed."""
-        return _differences(_runtime(started), _runtime(self.identity()))
+    def changes(self, started: dict[str, Any]) -> tuple[list[str], list[str]]:
+        """What differs from the config.json of the run to resume: of what must be the same; and of what may change at the cost
+        of the last bits.
+        """
+        now = self.identity()
+        return _differences(_fixed(started), _fixed(now)), _differences(_runtime(started), _runtime(now))
 
 
 def check(request: Request) -> Options:
@@ -81,26 +80,25 @@ def check(request: Request) -> Options:
         raise UsageError("--preset and --from exclude each other: a trained model keeps its own settings")
     origin = SavedModel.open(request.origin) if request.origin else None
     languages = _languages(request, origin)
-    overrides = Overrides.read(request.toml, request.flags)
+    tables = read_toml(request.toml) if request.toml else {}
     if origin:
         described = origin.description
         name, own = "fine-tuning", fine_tuning(described.preset, described.model, described.training)
     else:
         name = OWN_PRESET.get(request.data, "tiny") if request.preset is None else request.preset
         own = find_preset(name)
-    recipe = overrides.settle(own)
-    if origin:
-        _refuse_other_architecture(origin, own, recipe)
-    by_size = not origin and request.preset is None and request.data not in OWN_PRESET
-    device = devices.find_device(recipe.training.device)
-    return Options(request, overrides, languages, origin, name, recipe, by_size, device)
+    recipe = settle(own, tables, request.flags)
+    if origin and (changed := _differences(_lasting(described.languages, own), _lasting(languages, recipe))):
+        raise UsageError(f"--from {origin.directory.path}: {'; '.join(changed)}; a trained model keeps these")
+    return Options(request, tables, languages, origin, name, recipe, devices.find_device(recipe.training.device))
 
 
 def resolve(options: Options, corpus: Corpus, ranks: int) -> RunPlan:
     """The plan of the run on this corpus. Raises UsageError where the preset for its size cannot have the user's settings."""
-    name, recipe = options.preset, options.recipe
-    if options.by_size and name != (fitting := preset_for(corpus.clean(recipe.training).kept)):
-        name, recipe = fitting, options.overrides.settle(find_preset(fitting))
+    request, name, recipe = options.request, options.preset, options.recipe
+    if not options.origin and request.preset is None and request.data not in OWN_PRESET:
+        name = preset_for(corpus.clean(recipe.training).kept)
+        recipe = settle(PRESETS[name], options.tables, request.flags)
     precision = devices.find_precision(recipe.training.precision, options.device)
     found = {"device": options.device.type, "precision": precision}
     recipe = replace(recipe, training=recipe.training.model_copy(update=found))
@@ -116,31 +114,24 @@ def resolve(options: Options, corpus: Corpus, ranks: int) -> RunPlan:
         if weights is None:
             raise UsageError(f"--from {model.weights_path}: no such file, so there are no weights to start from")
         origin = {"data": model.description.data.name, "weights": weights}
-    return RunPlan(name, recipe, options.languages, data, origin, ranks, options.request.command)
+    return RunPlan(name, recipe, options.languages, data, origin, ranks, request.command)
 
 
 def _languages(request: Request, origin: SavedModel | None) -> tuple[str, str]:
-    """Source and target: those asked for, else those of the model to fine-tune, which must be the same."""
+    """Source and target: those asked for, else those of the model to fine-tune."""
     usual = origin.description.languages if origin else ("en", "de")
     asked = (request.source, request.target)
     source, target = (own if code is None else code for code, own in zip(asked, usual, strict=True))
     for option, language in (("--source", source), ("--target", target)):
-        if not LANGUAGE.fullmatch(language):
+        if not re.fullmatch(LANGUAGE, language):
             raise UsageError(f"{option} {language}: not a language code; write one such as en, pt-BR or zh_Hans")
-    if origin and usual != (source, target):
-        raise UsageError(
-            f"--from {origin.directory.path}: translates from {usual[0]} to {usual[1]}, not from {source} to {target}"
-        )
     return source, target
 
 
-def _refuse_other_architecture(origin: SavedModel, own: Preset, asked: Preset) -> None:
-    """Raise UsageError for settings that a trained model cannot take on."""
-    before = own.model.model_dump() | {"vocab_size": own.training.vocab_size}
-    now = asked.model.model_dump() | {"vocab_size": asked.training.vocab_size}
-    fixed = [f"{name} is {before[name]}" for name in now if "dropout" not in name and now[name] != before[name]]
-    if fixed:
-        raise UsageError(f"--from {origin.directory.path}: in this model {', '.join(fixed)}, and stays so")
+def _lasting(languages: tuple[str, str], recipe: Preset) -> dict[str, Any]:
+    """By name, what a trained model cannot change."""
+    architecture = {name: value for name, value in recipe.model.model_dump().items() if "dropout" not in name}
+    return {"source": languages[0], "target": languages[1], "vocab_size": recipe.training.vocab_size} | architecture
 
 
 def _fixed(config: dict[str, Any]) -> dict[str, Any]:

@@ -11,8 +11,7 @@ import torch
 
 from nmt.config import TrainingConfig
 from nmt.data.batching import FEWEST_TOKENS, Plan
-from nmt.data.cleaning import CleaningReport
-from nmt.data.prepared import Encoder, prepare
+from nmt.data.preparation import encode
 from nmt.data.vocabulary import Vocabulary
 from nmt.devices import autocast, find_translation_precision
 from nmt.errors import NmtError
@@ -73,8 +72,7 @@ class Validator:
         self.config, self.copies = config, copies
         self.sampled = sample(source, reference)
         pairs = [pair for pair in zip(source, reference, strict=True) if not any(map(is_blank, pair))]
-        keeping_all = Encoder(vocabulary, 2**31, math.inf)
-        self.plan = Plan(prepare(pairs, keeping_all, CleaningReport()), config.tokens_per_update, config.seed)
+        self.plan = Plan(encode(pairs, vocabulary)[0], config.tokens_per_update, config.seed)
 
     def validate(self, model: Network, tokens: int, ranks: Ranks) -> Validation:
         """Loss in the training's precision, and BLEU of text decoded with translate's defaults: the same on every rank.

@@ -8,13 +8,20 @@ import re
 from collections.abc import Iterable
 from itertools import islice
 
-# Per language the code of two letters (ISO 639-1), then those of three (ISO 639-2 and 639-3). Only languages for which this
-# module or translation/splitting.py has rules.
-_CODES = """am amh, ar ara arb, bg bul, bn ben, bo bod tib, bs bos, ca cat, cs ces cze, da dan, de deu ger, el ell gre, en eng,
-es spa, et est ekk, eu eus baq, fi fin, fo fao, fr fra fre, gu guj, hi hin, hr hrv, hu hun, hy hye arm, is isl ice, it ita,
-ja jpn, kk kaz, km khm, kn kan, lb ltz, lo lao, lv lav lvs, ml mal, mr mar, my mya bur, nb nob, nl nld dut, nn nno, no nor,
-pa pan, pl pol, pt por, ru rus, sk slk slo, sl slv, sr srp, ta tam, te tel, th tha, tr tur, uk ukr, zh zho chi cmn yue wuu"""
-_TWO_LETTERS = {code: codes.split()[0] for codes in _CODES.split(",") for code in codes.split()}
+# Per language the code of two letters (ISO 639-1), those of three (ISO 639-2 and 639-3), and its names in English and in
+# itself. Only languages for which this module or translation/splitting.py has rules, or which headers of tables often name.
+_LANGUAGES = """
+am amh|ar ara arb arabic العربية|bg bul bulgarian български|bn ben|bo bod tib|bs bos|ca cat|cs ces cze czech čeština|da dan
+danish dansk|de deu ger german deutsch|el ell gre greek ελληνικά|en eng english|es spa spanish español|et est ekk estonian
+eesti|eu eus baq|fa fas persian فارسی|fi fin finnish suomi|fo fao|fr fra fre french français|gu guj|he heb hebrew עברית|hi hin
+hindi|hr hrv croatian hrvatski|hu hun hungarian magyar|hy hye arm|id ind indonesian|is isl ice|it ita italian italiano|ja jpn
+japanese 日本語|kk kaz|km khm|kn kan|ko kor korean 한국어|lb ltz|lo lao|lt lit lithuanian lietuvių|lv lav lvs latvian latviešu|
+ml mal|mr mar|my mya bur|nb nob|nl nld dut dutch nederlands|nn nno|no nor norwegian norsk|pa pan|pl pol polish polski|pt por
+portuguese português|ro ron romanian română|ru rus russian русский|sk slk slo slovak slovenčina|sl slv slovenian slovenščina|sr
+srp serbian српски|sv swe swedish svenska|ta tam|te tel|th tha thai ไทย|tr tur turkish türkçe|uk ukr ukrainian українська|vi vie
+vietnamese|zh zho chi cmn yue wuu chinese 中文
+"""
+CODE_OF = {name: names.split()[0] for names in _LANGUAGES.split("|") for name in names.split()}
 UNSPACED = {"zh", "ja", "th", "lo", "km", "my", "bo"}  # Chinese, Japanese, Thai, Lao, Khmer, Burmese, Tibetan
 LINES_FOR_SCRIPT = 1_000  # enough to identify the script of a text
 
@@ -32,7 +39,7 @@ def writes_spaces(language: str) -> bool:
 def two_letters(language: str) -> str:
     """The two-letter code: de for deu, ger, DE and de_AT. An unknown code only loses its region."""
     code = re.split("[-_]", language.lower())[0]
-    return _TWO_LETTERS.get(code, code)
+    return CODE_OF.get(code, code)
 
 
 def tokenizer_for(lines: Iterable[str]) -> str:

@@ -174,9 +174,9 @@ def refused(tuned: Path, tmp_path: Path) -> Callable[..., str]:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        (["--source", "de", "--target", "en"], "translates from en to de, not from de to en"),
+        (["--source", "de", "--target", "en"], "source was en, now de; target was de, now en; a trained model keeps these"),
         (["--preset", "tiny"], "--preset and --from exclude each other"),
-        (["--vocab-size", "440", "--norm", "pre"], "norm is post, vocab_size is 450"),
+        (["--vocab-size", "440", "--norm", "pre"], "vocab_size was 450, now 440; norm was post, now pre"),
     ],
 )
 def test_what_a_trained_model_cannot_become_is_refused(

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nmt.data.prepared import PreparedPairs, Side
+from nmt.data.preparation import PreparedPairs, Side
 from nmt.ids import BOS, EOS, PAD
 
 MAX_CHUNKS = 8  # lengths mixed in an update, as the paper's eight GPUs each took a batch of one length

@@ -51,9 +51,8 @@ class Cache:
     @classmethod
     def find(cls, model_directory: Path, say: Callable[[str], None] = lambda text: None) -> "Cache":
         """The cache of a run: $NMT_CACHE, else $XDG_CACHE_HOME/nmt or ~/.cache/nmt; as a last resort the model directory."""
-        home = os.environ.get("XDG_CACHE_HOME", "")
-        if not os.path.isabs(home):  # the XDG rules say to ignore a relative one
-            home = "~/.cache"
+        xdg = os.environ.get("XDG_CACHE_HOME", "")
+        home = xdg if os.path.isabs(xdg) else "~/.cache"  # the XDG rules say to ignore a relative one
         own = os.path.expanduser(os.environ.get("NMT_CACHE") or os.path.join(home, "nmt"))
         places = [] if own.startswith("~") else [Path(own).absolute()]  # "~" stays where there is no home folder
         return cls([*places, model_directory.absolute() / "prepared"], say)

@@ -52,16 +52,14 @@ def dropping(settings: TrainingConfig) -> int:
 
 def facts_of(source: str, target: str) -> int:
     """All facts about a pair except REPEATED, as one byte."""
-    facts = EMPTY_SOURCE if is_blank(source) else 0
-    if is_blank(target):
-        facts |= EMPTY_TARGET
-    if source == target:
-        facts |= IDENTICAL
-    if clean(source) != source or clean(target) != target:
-        facts |= CONTROLS
-    if not (source[:1].isalpha() or facts & EMPTY_SOURCE) and needs_no_translation(source):
-        facts |= LETTERLESS
-    return facts
+    letterless = not source[:1].isalpha() and not is_blank(source) and needs_no_translation(source)
+    return (
+        EMPTY_SOURCE * is_blank(source)
+        | EMPTY_TARGET * is_blank(target)
+        | IDENTICAL * (source == target)
+        | CONTROLS * (clean(source) != source or clean(target) != target)
+        | LETTERLESS * letterless
+    )
 
 
 def digest_of(source: str, target: str) -> bytes:
@@ -76,15 +74,15 @@ def mark_repeated(facts: np.ndarray, digests: np.ndarray) -> None:
     facts[repeated] |= REPEATED
 
 
-def copies_letterless(facts: np.ndarray) -> bool | None:
+def copies_letterless(facts: np.ndarray, usual: bool) -> bool:
     """Whether training pairs with these facts (uint8) mostly copy sources without a letter.
 
-    Otherwise they translate them, as digits into words or Braille into letters. None if such sources are too few to tell.
+    Otherwise they translate them, as digits into words or Braille into letters. `usual` if such sources are too few to tell.
     """
     not_empty = facts[facts & (EMPTY_SOURCE | EMPTY_TARGET) == 0]
     letterless = not_empty[not_empty & LETTERLESS != 0]
     if len(letterless) < max(1, MIN_LETTERLESS_SHARE * len(not_empty)):
-        return None
+        return usual
     return bool(2 * np.count_nonzero(letterless & IDENTICAL) >= len(letterless))
 
 

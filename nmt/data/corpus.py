@@ -17,7 +17,7 @@ import numpy as np
 from nmt.config import TrainingConfig
 from nmt.data.cache import Cache, key_of
 from nmt.data.cleaning import CleaningReport, digest_of, dropping, facts_of, mark_repeated, report_of
-from nmt.data.folders import read_folder, unused_files
+from nmt.data.folders import read_folder
 from nmt.data.holdout import MIN_TRAINING_PAIRS, hold_out
 from nmt.data.hub import read_dataset
 from nmt.data.splits import NAMES, Pair, Reader, Split, fingerprint, hash_files
@@ -52,14 +52,6 @@ class Corpus:
     def train(self) -> Split:
         return self.splits["train"]
 
-    @property
-    def valid(self) -> Split | None:
-        return self.splits.get("valid")
-
-    @property
-    def test(self) -> Split | None:
-        return self.splits.get("test")
-
     def clean(self, settings: TrainingConfig) -> CleaningReport:
         """What the filters of text keep and drop, without reading any text."""
         return report_of(self.facts, dropping(settings))
@@ -87,16 +79,13 @@ def load(data: str, source: str, target: str, cache: Cache | None = None, warn: 
     name, readers = _find(data, source, target, warn)
     with TemporaryDirectory() as temporary:
         corpus = _assemble(name, source, target, readers, cache or Cache([Path(temporary)]), warn)
-    if data != "wmt14":
-        return corpus
-    for split, expected in WMT14_COUNTS.items():
-        found = corpus.splits[split].count if split in corpus.splits else 0
-        if found != expected:
-            raise NmtError(
-                f"wmt14: {split} holds {found:,} pairs instead of {expected:,}; "
-                "the download is not the WMT14 data, so clear it from the Hugging Face cache and fetch it again"
-            )
-    return replace(corpus, with_newstest2012=True)
+    counts = {split: text.count for split, text in corpus.splits.items()}
+    if data == "wmt14" and counts != WMT14_COUNTS:
+        raise NmtError(
+            f"wmt14: holds other numbers of pairs than published: {counts} instead of {WMT14_COUNTS}; the download is not the "
+            "WMT14 data, so clear it from the Hugging Face cache and fetch it again"
+        )
+    return replace(corpus, with_newstest2012=data == "wmt14")
 
 
 def demo_folder() -> Path:
@@ -111,14 +100,15 @@ def _find(data: str, source: str, target: str, warn: Warn) -> tuple[str, dict[st
         if os.path.isdir(data):
             warn(f"--data {data}: the corpus of that name, not the folder {data} here; write ./{data} for the folder")
         if data == "demo":
-            return data, read_folder(demo_folder(), source, target, warn)
+            return data, read_folder(demo_folder(), source, target)[0]
         return data, read_dataset(*WMT14, source, target)
     path, config = (data, "") if os.path.exists(data) else data.partition(":")[::2]
     if os.path.isdir(path):
-        readers = {} if config else read_folder(Path(path), source, target, warn)
+        readers, unused = ({}, "") if config else read_folder(Path(path), source, target)
         if not readers:
-            unused = unused_files(Path(path), (source, target))
             readers = read_dataset(path, config, source, target, unused and f"{unused}; ")
+        elif unused:
+            warn(f"{path}: {unused}")
         return Path(path).resolve().name, readers
     if os.path.exists(path):
         if format_of(Path(path)):
@@ -134,16 +124,13 @@ def _find(data: str, source: str, target: str, warn: Warn) -> tuple[str, dict[st
 
 def _assemble(name: str, source: str, target: str, readers: dict[str, Reader], cache: Cache, warn: Warn) -> Corpus:
     """The corpus of these readers. If their text is not in the cache, all of it is read."""
-    paths = list(dict.fromkeys(path for reader in readers.values() for path in reader.files))
-    stamps = _stamps(paths)
-    sha256 = dict(zip(paths, hash_files(paths), strict=True))
-    text = {split: [reader.form, *(sha256[path] for path in reader.files)] for split, reader in readers.items()}
+    stamps = _stamps(path for reader in readers.values() for path in reader.files)
+    text = {split: [reader.form, *hash_files(reader.files)] for split, reader in readers.items()}
     key = key_of(source=source, target=target, text=text)
 
     def fill(folder: Path) -> dict[str, Any]:
-        manifest, facts = _measure(readers, (source, target))
+        manifest = _measure(readers, (source, target), folder)
         _refuse_changes(name, stamps)
-        (folder / FACTS).write_bytes(facts)
         return manifest
 
     entry = cache.get(f"corpus-{key}") or cache.put(f"corpus-{key}", fill)
@@ -173,10 +160,10 @@ def _without(read: Callable[[], Iterator[Pair]], sources: set[str]) -> Callable[
     return (lambda: (pair for pair in read() if pair[0] not in sources)) if sources else read
 
 
-def _measure(readers: dict[str, Reader], languages: tuple[str, str]) -> tuple[dict[str, Any], bytes]:
+def _measure(readers: dict[str, Reader], languages: tuple[str, str], folder: Path) -> dict[str, Any]:
     """Read all text, which also finds every fault of the files before any work begins.
 
-    Returns the manifest of the corpus's cache entry, and one byte of facts per training pair, see cleaning.py.
+    Writes one byte of facts per training pair, see cleaning.py, and returns the manifest of the corpus's cache entry.
     """
     samples = {split: Sample() for split in readers}
     facts, digests = bytearray(), bytearray()
@@ -191,23 +178,23 @@ def _measure(readers: dict[str, Reader], languages: tuple[str, str]) -> tuple[di
 
     splits = {split: fingerprint(noted(split, readers[split].read())) for split in readers if split != "train"}
     missing = [split for split in ("valid", "test") if split not in readers]
-    chosen = hold_out(readers["train"].read(), missing) if missing else None
-    held_out, sources = chosen or ({}, set())
+    held_out, sources = hold_out(readers["train"].read(), missing) if missing else ({}, set())
     notes = []
-    if chosen:
+    if held_out:
         share = counted(len(held_out[missing[0]]), "pair")
         notes.append(f"held out of train, for lack of a file: {share} each for {' and '.join(missing)}")
     elif missing:
-        fewest = f"below {MIN_TRAINING_PAIRS:,} training pairs none is held out for it"
-        notes.append(f"no {' or '.join(missing)} text, and {fewest}")
+        named = " or ".join(missing)
+        notes.append(f"no {named} text, and below {MIN_TRAINING_PAIRS:,} training pairs none is held out for it")
     splits |= {split: fingerprint(pairs) for split, pairs in held_out.items()}
     splits["train"] = fingerprint(noted("train", _without(readers["train"].read, sources)()))
     mark_repeated(np.frombuffer(facts, np.uint8), np.frombuffer(digests, np.uint64))
+    (folder / FACTS).write_bytes(facts)
     texts = [
         {f"{split}.{language}": [pair[side] for pair in sample.pairs] for split, sample in samples.items()}
         for side, language in enumerate(languages)
     ]
-    manifest = {
+    return {
         "splits": splits,
         "doubts": [doubt for text in texts for doubt in doubts(text, "a model learns to read and write such text")],
         "form": form_of(texts[0][f"train.{languages[0]}"]),
@@ -215,4 +202,3 @@ def _measure(readers: dict[str, Reader], languages: tuple[str, str]) -> tuple[di
         "held_out_sources": sorted(sources),
         "notes": notes,
     }
-    return manifest, bytes(facts)

@@ -13,8 +13,8 @@ MAX_HELD_OUT = 1_000  # pairs per split, or 5% of all pairs if that is less
 MIN_TRAINING_PAIRS = 1_000  # to hold any out
 
 
-def hold_out(pairs: Iterable[Pair], splits: list[str]) -> tuple[dict[str, list[Pair]], set[str]] | None:
-    """Choose pairs for these splits in one pass, in bounded memory. None if there are too few pairs.
+def hold_out(pairs: Iterable[Pair], splits: list[str]) -> tuple[dict[str, list[Pair]], set[str]]:
+    """Choose pairs for these splits in one pass, in bounded memory; none if there are too few.
 
     Returns the pairs by split, in the order of the text, and the sources that training must not contain. Pairs with a blank
     side are not chosen. If a source has several translations, the first is held out and the others are dropped. At most half
@@ -30,7 +30,7 @@ def hold_out(pairs: Iterable[Pair], splits: list[str]) -> tuple[dict[str, list[P
             if len(smallest) > 2 * size:
                 smallest = dict(sorted(smallest.items())[:size])
     if count < MIN_TRAINING_PAIRS:
-        return None
+        return {}, set()
     chosen = [numbered for _, numbered in sorted(smallest.items())[:size]]
     chosen = chosen[: min(min(MAX_HELD_OUT, count // 20) * len(splits), len(chosen) // 2)]
     share = len(chosen) // len(splits)  # smaller where few sources recur often

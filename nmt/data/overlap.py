@@ -1,17 +1,11 @@
 """How much of the held-out text occurs in the training text: counted and reported, never dropped."""
 
-import os
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
-from nmt.data.network import answer_within
 from nmt.data.splits import Pair
-from nmt.lines import read_lines
-
-NEWSTEST_TIMEOUT = 30  # seconds to fetch newstest2012
 
 
 class Overlap:
@@ -30,17 +24,16 @@ class Overlap:
 
     def counts(self) -> dict[str, Any]:
         """For each set its size and, per side, how many of its lines were found, in how many training pairs."""
-        return {
-            name: {"lines": len(pairs)}
-            | {
-                side: {
-                    "lines": sum(pair[number] in self.pairs_with[number] for pair in pairs),
-                    "pairs": sum(self.pairs_with[number][line] for line in {pair[number] for pair in pairs}),
+        found: dict[str, Any] = {}
+        for name, pairs in self.sets.items():
+            found[name] = {"lines": len(pairs)}
+            for number, side in enumerate(("source", "target")):
+                lines, seen = [pair[number] for pair in pairs], self.pairs_with[number]
+                found[name][side] = {
+                    "lines": sum(line in seen for line in lines),
+                    "pairs": sum(seen[line] for line in {*lines}),
                 }
-                for number, side in enumerate(("source", "target"))
-            }
-            for name, pairs in self.sets.items()
-        }
+        return found
 
 
 def normalise(line: str) -> str:
@@ -56,21 +49,3 @@ def overlap_note(name: str, lines: int, source: dict[str, int], target: dict[str
         f"{name}: of its {lines:,} lines, {source['lines']:,} sources and {target['lines']:,} targets also occur in the "
         f"training text, in {source['pairs']:,} and {target['pairs']:,} pairs (ignoring case and white space); none is dropped"
     )
-
-
-def newstest2012(source: str, target: str) -> list[Pair] | str:
-    """The WMT test set of 2012, from sacreBLEU's store or the network, or the reason why it is not available."""
-
-    def fetch() -> list[Pair] | str:
-        try:
-            if "SACREBLEU" not in os.environ:
-                Path.home()  # raises if there is none; sacreBLEU would create a folder named ~
-            from sacrebleu.utils import get_files
-
-            sides = [list(read_lines(Path(path))) for path in get_files("wmt12", f"{source}-{target}")[:2]]
-            return list(zip(*sides, strict=True))
-        except (Exception, SystemExit) as error:  # whatever urllib raises; sacreBLEU exits if a checksum is wrong
-            return str(error) or type(error).__name__
-
-    answer = answer_within(NEWSTEST_TIMEOUT, fetch)
-    return f"no answer within {NEWSTEST_TIMEOUT} s" if answer is None else answer

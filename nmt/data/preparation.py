@@ -1,38 +1,72 @@
-"""From a corpus to everything that training needs from it, kept in the cache: the vocabulary, and the pairs as ids."""
+"""From a corpus to everything that training needs from it, kept in the cache: the vocabulary, and the pairs as ids.
 
-import time
+Ids are flat arrays that hold any number of sentences compactly, in memory or on disk.
+"""
+
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import chain
+from math import inf
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import sentencepiece
 
 from nmt.config import TrainingConfig
 from nmt.cores import cores
-from nmt.data.cache import Cache, key_of
+from nmt.data.cache import Cache, Entry, key_of
 from nmt.data.cleaning import CleaningReport, dropping
 from nmt.data.corpus import Corpus
-from nmt.data.overlap import Overlap, newstest2012, overlap_note
-from nmt.data.prepared import Encoded, Encoder, PreparedPairs, write_pairs
+from nmt.data.hub import newstest2012
+from nmt.data.overlap import Overlap, overlap_note
 from nmt.data.splits import Pair
 from nmt.data.vocabulary import SAMPLE, Vocabulary, learn
 from nmt.formatting import counted
 
 TOKENIZER = "tokenizer.model"
-PROGRESS_INTERVAL = 30.0  # seconds
+CHUNK = 10_000  # pairs encoded at a time
+CHUNK_CHARACTERS = 4_000_000  # a chunk of long lines has fewer pairs, so that documents fit into memory too
+MIN_RATIO_PIECES = 10  # a pair whose longer side has at most this many pieces may have any length ratio
+SIDES = ("source", "target")
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """The training pairs of a corpus as ids on disk, and what was found while encoding them."""
+class Side:
+    """One language of the training pairs: sentence i is ids[starts[i] : starts[i + 1]], without BOS or EOS."""
 
-    folder: Path  # other processes of this machine can open it with `PreparedPairs.open`
-    pairs: PreparedPairs
-    report: CleaningReport  # on all filters
-    overlap: dict[str, Any]  # by held-out set, see `Overlap.counts`
-    notes: tuple[str, ...]  # sentences for the user
+    ids: np.ndarray  # uint16 if the vocabulary allows it, else int32
+    starts: np.ndarray  # int64 [sentences + 1]
+
+    @classmethod
+    def of(cls, sentences: Sequence[Sequence[int]], dtype: str) -> "Side":
+        """The ids of these sentences in memory."""
+        starts = np.cumsum([0, *map(len, sentences)], dtype=np.int64)
+        return cls(np.fromiter(chain.from_iterable(sentences), dtype, int(starts[-1])), starts)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Pieces of each sentence: a new int32 array [sentences]."""
+        return np.subtract(self.starts[1:], self.starts[:-1], dtype=np.int32, casting="unsafe")
+
+
+@dataclass(frozen=True)
+class PreparedPairs:
+    """The training pairs that passed every filter."""
+
+    source: Side
+    target: Side
+
+    def __len__(self) -> int:
+        return len(self.source.starts) - 1
+
+    @classmethod
+    def open(cls, folder: Path) -> "PreparedPairs":
+        """The pairs that `write_pairs` wrote, at least one, memory-mapped and read-only."""
+        dtype = Entry.open(folder).manifest["dtype"]
+        return cls(*(Side(_mapped(folder / f"{side}.ids", dtype), _mapped(folder / f"{side}.starts")) for side in SIDES))
 
 
 def learn_vocabulary(corpus: Corpus, config: TrainingConfig, cache: Cache) -> Vocabulary:
@@ -51,28 +85,39 @@ def learn_vocabulary(corpus: Corpus, config: TrainingConfig, cache: Cache) -> Vo
     return Vocabulary((entry.folder / TOKENIZER).read_bytes())
 
 
-def prepare_corpus(corpus: Corpus, vocabulary: Vocabulary, config: TrainingConfig, cache: Cache) -> Prepared:
+def prepare_corpus(
+    corpus: Corpus, vocabulary: Vocabulary, config: TrainingConfig, cache: Cache
+) -> tuple[Path, CleaningReport, dict[str, Any]]:
     """The training pairs as ids, from the cache or encoded on all cores.
 
-    Memory does not grow with the corpus, and the result does not depend on the number of cores. Raises NmtError if the ids
-    cannot be written anywhere, UsageError if the files have changed since the corpus was loaded.
+    Returns the folder, which all processes of this machine can open with `PreparedPairs.open`; the report on all filters; and
+    what config.json records about the data, apart from its name, line counts and SHA-256. Memory does not grow with the
+    corpus, and the result does not depend on the number of cores. Raises NmtError if the ids cannot be written anywhere,
+    UsageError if the files have changed since the corpus was loaded.
     """
     filters = {"drops": dropping(config), "max_pieces": config.max_pieces, "max_ratio": config.max_ratio}
-    with_2012 = corpus.with_newstest2012
-    key = key_of(corpus=corpus.key, vocabulary=vocabulary.sha256, newstest2012=with_2012, **filters)
+    key = key_of(corpus=corpus.key, vocabulary=vocabulary.sha256, newstest2012=corpus.with_newstest2012, **filters)
 
     def fill(folder: Path) -> dict[str, Any]:
-        return _encode(folder, corpus, vocabulary, config, cache.say)
+        cache.say(f"encoding {counted(corpus.clean(config).kept, 'pair')}")  # takes minutes for a large corpus
+        return _encode(folder, corpus, vocabulary, config)
 
     entry = cache.get(f"pairs-{key}") or cache.put(f"pairs-{key}", fill)
-    report, overlap, notes = (entry.manifest[name] for name in ("report", "overlap", "notes"))
-    report = CleaningReport(**report | {"dropped": Counter(report["dropped"])})
-    return Prepared(entry.folder, PreparedPairs.open(entry.folder), report, overlap, tuple(notes))
+    found = entry.manifest
+    report = CleaningReport(**found["report"] | {"dropped": Counter(found["report"]["dropped"])})
+    facts = {
+        "read": report.read,
+        "kept": report.kept,
+        "dropped": {name: {"pairs": n, "share": round(n / report.read, 6)} for name, n in report.dropped.items()},
+        "control_characters": report.control_characters,
+        "overlap": found["overlap"],
+        "form": corpus.form,
+        "notes": [*corpus.notes, *found["notes"]],
+    }
+    return entry.folder, report, facts
 
 
-def _encode(
-    folder: Path, corpus: Corpus, vocabulary: Vocabulary, config: TrainingConfig, say: Callable[[str], None]
-) -> dict[str, Any]:
+def _encode(folder: Path, corpus: Corpus, vocabulary: Vocabulary, config: TrainingConfig) -> dict[str, Any]:
     """Write the ids of all usable pairs into the folder, and return the manifest."""
     held_out: dict[str, Iterable[Pair]] = {name: split for name, split in corpus.splits.items() if name != "train"}
     notes = []
@@ -83,35 +128,72 @@ def _encode(
         else:
             held_out["newstest2012"] = fetched
     overlap, report = Overlap(held_out), corpus.clean(config)
-    usable, done = report.kept, 0
-    began = said = time.monotonic()
 
-    def note(chunk: Encoded) -> None:
-        nonlocal done, said
-        overlap.search(chunk.pairs)
-        report.dropped.update(chunk.dropped)
-        done += len(chunk.pairs) + chunk.dropped.total()
-        if (now := time.monotonic()) - said > PROGRESS_INTERVAL:
-            said, left = now, (now - began) * (usable - done) / done
-            say(f"encoded {done:,} of {counted(usable, 'pair')}, {left / 60:.0f} min left")
+    def encoded() -> Iterator[PreparedPairs]:
+        for chunk in chunks_of(corpus.usable(config)):
+            ids, kept, dropped = encode(chunk, vocabulary, config.max_pieces, config.max_ratio, cores())
+            overlap.search(kept)
+            report.dropped.update(dropped)
+            yield ids
 
-    encoder = Encoder(vocabulary, config.max_pieces, config.max_ratio, cores())
-    manifest = write_pairs(folder, corpus.usable(config), encoder, note)
+    manifest = write_pairs(folder, encoded())
     found = overlap.counts()
     notes = [*(overlap_note(name, **counts) for name, counts in found.items()), *notes]
     return manifest | {"report": vars(report), "overlap": found, "notes": notes}
 
 
-def data_description(corpus: Corpus, prepared: Prepared) -> dict[str, Any]:
-    """What config.json records about the data, apart from its name, line counts and SHA-256."""
-    report = prepared.report
-    dropped = {name: {"pairs": n, "share": round(n / report.read, 6)} for name, n in report.dropped.items()}
-    return {
-        "read": report.read,
-        "kept": report.kept,
-        "dropped": dropped,
-        "control_characters": report.control_characters,
-        "overlap": prepared.overlap,
-        "form": corpus.form,
-        "notes": [*corpus.notes, *prepared.notes],
-    }
+def encode(
+    pairs: Sequence[Pair], vocabulary: Vocabulary, max_pieces: float = inf, max_ratio: float = inf, threads: int = 1
+) -> tuple[PreparedPairs, list[Pair], Counter[str]]:
+    """The pairs as ids, without those that are too long or too different in length. Nothing is truncated.
+
+    Returns the ids and the text of those kept, and the number of the others by reason.
+    """
+    sides = [vocabulary.encode_all([pair[side] for pair in pairs], threads) for side in (0, 1)]
+    kept: list[int] = []
+    dropped: Counter[str] = Counter()
+    for number, (source, target) in enumerate(zip(*sides, strict=True)):
+        short, long = sorted((len(source), len(target)))
+        if long > max_pieces:
+            dropped[f"over {max_pieces} pieces"] += 1
+        elif long > MIN_RATIO_PIECES and long > max_ratio * short:
+            dropped[f"with a length ratio over {max_ratio:g}"] += 1
+        else:
+            kept.append(number)
+    dtype = "<u2" if len(vocabulary) <= 2**16 else "<i4"
+    ids = PreparedPairs(*(Side.of([side[number] for number in kept], dtype) for side in sides))
+    return ids, [pairs[number] for number in kept], dropped
+
+
+def write_pairs(folder: Path, chunks: Iterable[PreparedPairs]) -> dict[str, Any]:
+    """Write at least one chunk of pairs into files that `PreparedPairs.open` opens, in bounded memory. Returns the manifest."""
+    with ExitStack() as stack:
+        ids, starts = (
+            [stack.enter_context((folder / f"{side}.{kind}").open("wb")) for side in SIDES] for kind in ("ids", "starts")
+        )
+        ends = [0, 0]
+        for file in starts:
+            file.write(np.zeros(1, "<i8").data)
+        for chunk in chunks:
+            for number, side in enumerate((chunk.source, chunk.target)):
+                ids[number].write(side.ids.data)
+                starts[number].write((ends[number] + side.starts[1:]).data)
+                ends[number] += len(side.ids)
+    return {"dtype": chunk.source.ids.dtype.str}
+
+
+def chunks_of(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
+    """At least one list of up to CHUNK pairs, or fewer where their lines are long; the last one may be empty."""
+    chunk: list[Pair] = []
+    characters = 0
+    for pair in pairs:
+        chunk.append(pair)
+        characters += len(pair[0]) + len(pair[1])
+        if len(chunk) == CHUNK or characters >= CHUNK_CHARACTERS:
+            yield chunk
+            chunk, characters = [], 0
+    yield chunk
+
+
+def _mapped(path: Path, dtype: str = "<i8") -> np.ndarray:
+    return np.memmap(path, dtype, "r").view(np.ndarray)  # slices of a plain array cost less

@@ -48,14 +48,12 @@ def fingerprint(pairs: Iterable[Pair]) -> tuple[int, str]:
 
 
 def hash_files(paths: Iterable[Path]) -> list[str]:
-    """The SHA-256 of each file's bytes. Raises UsageError for what is not a file or cannot be read."""
+    """The SHA-256 of each file's bytes. Raises UsageError for one that cannot be read."""
     with ThreadPoolExecutor() as threads:  # hashlib releases the interpreter lock
         return list(threads.map(_hash_file, paths))
 
 
 def _hash_file(path: Path) -> str:
-    if path.exists() and not path.is_file():  # opening a pipe would wait for a writer
-        raise UsageError(f"{path}: a pipe or a device or a folder; the text is read several times, so write it to a file")
     try:
         return sha256_of(path)
     except OSError as error:

@@ -9,40 +9,17 @@ import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from nmt.data.splits import LANGUAGE_CODE, Pair, Reader
 from nmt.errors import UsageError
 from nmt.formatting import counted
 from nmt.lines import bare_name, read_lines
+from nmt.writing import CODE_OF
 
 FORMATS = (".tsv", ".jsonl")
-# Names of languages in a header, after their code of two letters: the code of three, the English name, the language's own name.
-NAMES = """
-ar ara arabic العربية|bg bul bulgarian български|cs ces czech čeština|da dan danish dansk|de deu german deutsch|el ell greek
-ελληνικά|en eng english englisch|es spa spanish español|et est estonian eesti|fa fas persian فارسی|fi fin finnish suomi|fr fra
-french français|he heb hebrew עברית|hi hin hindi|hr hrv croatian hrvatski|hu hun hungarian magyar|id ind indonesian|it ita
-italian italiano|ja jpn japanese 日本語|ko kor korean 한국어|lt lit lithuanian lietuvių|lv lav latvian latviešu|nl nld dutch
-nederlands|no nor norwegian norsk|pl pol polish polski|pt por portuguese português|ro ron romanian română|ru rus russian
-русский|sk slk slovak slovenčina|sl slv slovenian slovenščina|sr srp serbian српски|sv swe swedish svenska|th tha thai ไทย|tr
-tur turkish türkçe|uk ukr ukrainian українська|vi vie vietnamese|zh zho chinese 中文
-"""
-CODE_OF = {name: names.split()[0] for names in NAMES.split("|") for name in names.split()}
-# Other words in a header. Some of them say which side a column is.
+# Words in a header that name no language. Some of them say which side a column is.
 SIDE = {"source": 0, "src": 0, "target": 1, "tgt": 1, "trg": 1}
-HEADINGS = {
-    "id",
-    "text",
-    "sentence",
-    "sentences",
-    "segment",
-    "original",
-    "translation",
-    "input",
-    "output",
-    "language",
-    *SIDE,
-}
+HEADINGS = {*SIDE, "id", "text", "sentence", "sentences", "segment", "original", "translation", "input", "output", "language"}
 
 
 def format_of(path: Path) -> str | None:
@@ -93,47 +70,45 @@ def _heading(cell: str, asked: tuple[str, str]) -> str | None:
 
     A language that was asked for is returned as it was asked for.
     """
-    cell = cell.strip("\"' ")
-    is_code = LANGUAGE_CODE.fullmatch(cell) is not None
-    others: list[str] = []
-    if (is_code and cell not in HEADINGS) or cell.lower() in map(str.lower, asked):
-        codes = [_code(cell)]
-    else:
-        words = re.findall(r"[^\W\d_]+", cell)
-        # A short capitalised word is how a sentence begins: It, Es, No.
-        codes = [_code(word) for word in words if word.lower() in CODE_OF and not (word.istitle() and len(word) < 4)]
-        others = [word.lower() for word in words if word.lower() in HEADINGS]
-        if not words or len(codes) > 1 or len(codes) + len(others) < len(words):
-            return None
-    if codes:
-        return next((language for language in asked if _code(language) == codes[0]), cell if is_code else codes[0])
+    name = cell.strip("\"' ")
+    if exact := [language for language in asked if language.lower() == name.lower()]:
+        return exact[0]
+    is_code = LANGUAGE_CODE.fullmatch(name)
+    words = [name] if is_code else re.findall(r"[^\W\d_]+", name)
+    others = [word.lower() for word in words if word.lower() in HEADINGS]
+    # A short capitalised word is how a sentence begins: It, Es, No.
+    known = [word for word in words if word.lower() in CODE_OF and not (word.istitle() and len(word) < 4)]
+    languages = [word for word in (words if is_code else known) if word.lower() not in HEADINGS]
+    if not words or len(languages) > 1 or len(languages) + len(others) < len(words):
+        return None
+    if languages:
+        code = _code(languages[0])
+        return next((language for language in asked if _code(language) == code), code)
     return next((asked[SIDE[word]] for word in others if word in SIDE), "")
 
 
 def _code(language: str) -> str:
-    return CODE_OF.get(language.lower(), language.lower())
+    return CODE_OF.get(language.lower(), language)
 
 
 def _read_jsonl(path: Path, source: str, target: str) -> Iterator[Pair]:
     for number, line in enumerate(read_lines(path), 1):
         try:
             row = json.loads(line)
-            texts = row["translation"] if isinstance(row, dict) and isinstance(row.get("translation"), dict) else row
-            pair = _json_text(texts, source), _json_text(texts, target)
-        except ValueError as error:
-            reason = getattr(error, "msg", None) or error
+            texts = row.get("translation", row)
+            left, right = (_one_line(texts[language]) for language in (source, target))
+        except (ValueError, KeyError, TypeError, AttributeError):  # not JSON, no such key, no object, no text
             example = json.dumps({source: "...", target: "..."}, ensure_ascii=False)
-            raise UsageError(f"{path}, line {number}: {reason}; each line must be an object such as {example}") from None
-        yield pair
+            raise UsageError(
+                f"{path}, line {number}: no text in '{source}' and '{target}': {line:.80}; each line must be an object "
+                f"such as {example}"
+            ) from None
+        yield left, right
 
 
-def _json_text(texts: Any, language: str) -> str:
-    """The text in this language as one line; null is an empty one, as in the hub's data sets. Raises ValueError."""
-    if not isinstance(texts, dict) or language not in texts:
-        raise ValueError(f"no key '{language}'; keys found: {', '.join(texts) if isinstance(texts, dict) else 'none'}")
-    text = texts[language]
-    if not isinstance(text, str | None):
-        raise ValueError(f"'{language}' is not text but {json.dumps(text)[:40]}")
-    text = text or ""
-    text.encode()  # half a surrogate pair is a UnicodeEncodeError, which is a ValueError
+def _one_line(text: str | None) -> str:
+    """The text on one line; null is an empty one, as in the hub's data sets."""
+    if text is None:
+        return ""
+    text.encode()  # raises ValueError for half of a surrogate pair
     return text.replace("\n", " ")

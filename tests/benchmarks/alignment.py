@@ -55,11 +55,11 @@ def main() -> None:
     text = corpus.load(options.data, *languages)
     vocabulary = saved.vocabulary
     model = load(saved, "auto", "fp32").model
-    if text.test is None:
+    if "test" not in text.splits:
         parser.error("the corpus has no test set")
     known = dictionary(iter(text.train))
     right = []
-    for line, translation in list(text.test)[:SENTENCES]:
+    for line, translation in list(text.splits["test"])[:SENTENCES]:
         source, target = vocabulary.encode(line), vocabulary.encode(translation)
         columns, rows = words(source, vocabulary), words(target, vocabulary)
         spoken, written = plain(line), plain(translation)

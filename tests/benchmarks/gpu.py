@@ -40,7 +40,7 @@ import torch
 from nmt import devices
 from nmt.config import PRESETS, ModelConfig, TrainingConfig
 from nmt.data.batching import Plan
-from nmt.data.prepared import PreparedPairs, Side
+from nmt.data.preparation import PreparedPairs, Side
 from nmt.event_log import EventLog
 from nmt.ids import FIRST_PIECE
 from nmt.model.transformer import Transformer

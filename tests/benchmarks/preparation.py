@@ -51,7 +51,7 @@ prepared = prepare_corpus(corpus, vocabulary, config, cache)
 marks.append(time.perf_counter())
 assert "torch" not in sys.modules
 stages = [after - before for before, after in zip(marks, marks[1:])]
-print(json.dumps({"stages": stages, "seconds": marks[-1] - began, "pieces": len(vocabulary), "kept": len(prepared.pairs)}))
+print(json.dumps({"stages": stages, "seconds": marks[-1] - began, "pieces": len(vocabulary), "kept": prepared[1].kept}))
 """
 
 

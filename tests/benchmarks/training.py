@@ -39,8 +39,7 @@ import torch
 from nmt.config import PRESETS, TrainingConfig
 from nmt.data import corpus as corpora
 from nmt.data.batching import Plan
-from nmt.data.cleaning import CleaningReport
-from nmt.data.prepared import Encoder, PreparedPairs, prepare
+from nmt.data.preparation import PreparedPairs, encode
 from nmt.data.vocabulary import Vocabulary, learn
 from nmt.model.transformer import Transformer
 from tests.benchmarks import contenders, turns
@@ -63,7 +62,7 @@ def prepared(data: str, settings: TrainingConfig, most: int | None) -> tuple[Voc
     """The vocabulary and the ids of the first pairs of a corpus, English to German, in memory."""
     texts = list(itertools.islice(corpora.load(data, "en", "de").usable(settings), most))
     vocabulary = learn(texts, len(texts), settings.vocab_size, settings.seed)
-    return vocabulary, prepare(texts, Encoder(vocabulary, settings.max_pieces, settings.max_ratio), CleaningReport())
+    return vocabulary, encode(texts, vocabulary, settings.max_pieces, settings.max_ratio)[0]
 
 
 def make_workload(data: str, shape: str, count: int, folder: Path) -> dict[str, Any]:

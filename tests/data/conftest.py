@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from nmt.config import TrainingConfig
@@ -12,8 +11,7 @@ from nmt.data import corpus as corpora
 from nmt.data.cache import Cache
 from nmt.data.cleaning import CONTROLS, REASONS, REPEATED, CleaningReport, dropping, facts_of
 from nmt.data.corpus import Corpus, load
-from nmt.data.prepared import PreparedPairs
-from nmt.data.splits import Pair
+from nmt.data.splits import NAMES, Pair
 from nmt.errors import UsageError
 from tests.conftest import write_corpus
 
@@ -50,15 +48,7 @@ def complaint(data: Path | str, source: str = "en", target: str = "de", cache: C
 
 def splits(corpus: Corpus) -> list[list[Pair]]:
     """The pairs of train, valid and test."""
-    return [list(split or []) for split in (corpus.train, corpus.valid, corpus.test)]
-
-
-def same_pairs(one: PreparedPairs, other: PreparedPairs) -> bool:
-    return all(
-        np.array_equal(getattr(a, name), getattr(b, name)) and getattr(a, name).dtype == getattr(b, name).dtype
-        for a, b in ((one.source, other.source), (one.target, other.target))
-        for name in ("ids", "starts", "lengths")
-    )
+    return [list(corpus.splits.get(name, [])) for name in NAMES]
 
 
 def numbered(count: int) -> list[Pair]:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from nmt.data.batching import Plan
-from nmt.data.prepared import PreparedPairs, Side
+from nmt.data.preparation import PreparedPairs, Side
 from nmt.ids import BOS, EOS, PAD
 
 

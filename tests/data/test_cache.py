@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nmt.data.cache import MANIFEST, SECONDS_PER_DAY, UNFINISHED, Cache, key_of
+from nmt.data.cache import MANIFEST, SECONDS_PER_DAY, UNFINISHED, Cache
 from nmt.errors import NmtError
 
 HALF = """
@@ -128,8 +128,3 @@ def test_without_a_home_folder_the_model_directory_serves(tmp_path: Path, monkey
     monkeypatch.setattr(pwd, "getpwuid", nobody)
     monkeypatch.setenv("NMT_CACHE", "~/cache")
     assert Cache.find(tmp_path).places == [tmp_path / "prepared"]
-
-
-def test_a_key_is_of_all_its_parts() -> None:
-    assert key_of(a=1, b="x") == key_of(b="x", a=1)
-    assert len({key_of(a=1), key_of(a=2), key_of(b=1), key_of(a="1"), key_of(a=[1])}) == 5

@@ -1,6 +1,5 @@
 """How much held-out text occurs in the training text: counted by side, and reported in a sentence."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ from nmt.config import TrainingConfig
 from nmt.data import preparation
 from nmt.data.cache import Cache
 from nmt.data.corpus import load
-from nmt.data.preparation import data_description, prepare_corpus
+from nmt.data.preparation import prepare_corpus
 from nmt.data.vocabulary import Vocabulary
 from tests.conftest import write_corpus
 
@@ -31,14 +30,13 @@ def test_overlap_is_counted_and_nothing_is_dropped(tmp_path: Path, cache: Cache,
     valid += [("Z\u00fcrich .", "ZU\u0308RICH")]
     test = [("good day .", "guten tag .")]
     corpus = load(str(write_corpus(tmp_path / "data", train=train, valid=valid, test=test)), "en", "de", cache)
-    prepared = prepare_corpus(corpus, vocabulary, CONFIG, cache)
-    assert prepared.overlap == {
+    _, report, facts = prepare_corpus(corpus, vocabulary, CONFIG, cache)
+    assert facts["overlap"] == {
         "valid": {"lines": 5, "source": {"lines": 3, "pairs": 3}, "target": {"lines": 1, "pairs": 1}},
         "test": {"lines": 1, "source": {"lines": 0, "pairs": 0}, "target": {"lines": 1, "pairs": 1}},
     }
-    assert len(prepared.pairs) == 5
-    assert "valid: of its 5 lines, 3 sources and 1 targets also occur in the training text" in prepared.notes[0]
-    assert json.loads(json.dumps(data_description(corpus, prepared)))["overlap"] == prepared.overlap
+    assert report.kept == 5
+    assert "valid: of its 5 lines, 3 sources and 1 targets also occur in the training text" in facts["notes"][0]
 
 
 @pytest.mark.parametrize("fetched", [[("English 1", "x"), ("unseen", "y")], "<urlopen error>"])
@@ -57,8 +55,8 @@ def test_newstest2012_is_compared_with_wmt14_alone(
     prepare_corpus(load(str(mine), "en", "de", cache), vocabulary, CONFIG, cache)
     assert asked == []
     for _ in range(2):  # the second one from the cache
-        prepared = prepare_corpus(load("wmt14", "en", "de", cache), vocabulary, CONFIG, cache)
+        facts = prepare_corpus(load("wmt14", "en", "de", cache), vocabulary, CONFIG, cache)[2]
         assert asked == [("en", "de")]
         found = {"source": {"lines": 1, "pairs": 1}, "target": {"lines": 0, "pairs": 0}}
-        assert prepared.overlap.get("newstest2012") == (None if isinstance(fetched, str) else {"lines": 2} | found)
-        assert any("newstest2012" in note for note in prepared.notes)
+        assert facts["overlap"].get("newstest2012") == (None if isinstance(fetched, str) else {"lines": 2} | found)
+        assert any("newstest2012" in note for note in facts["notes"])

@@ -8,7 +8,7 @@ import torch
 
 from nmt.config import ModelConfig, TrainingConfig
 from nmt.data.batching import Batch, Plan
-from nmt.data.prepared import PreparedPairs, Side
+from nmt.data.preparation import PreparedPairs, Side
 from nmt.errors import NmtError
 from nmt.ids import FIRST_PIECE
 from nmt.model.transformer import Transformer

@@ -119,9 +119,8 @@ def curves(events: list[Event], validations: list[Event]) -> str:
     ]
     figures = ""
     for title, unit, scale, names in charts:
-        drawn = [Curve(name, style, series(training + validations, key)) for key, style, name in names]
-        drawn = [curve for curve in drawn if curve.values]
-        if drawn:
+        by_key = [(name, style, series(training + validations, key)) for key, style, name in names]
+        if drawn := [Curve(*curve) for curve in by_key if curve[2]]:
             figures += Chart(title, unit, scale, drawn, time, end, partial(written, names[0][0])).html()
     signature = ""
     if signed := [event for event in validations if "signature" in event]:

@@ -110,7 +110,7 @@ def _trainer(plan: RunPlan, data: RunData, work: Workspace, device: torch.device
 
 def _load_checkpoint(plan: RunPlan, data: RunData, work: Workspace, trainer: Trainer) -> Progress:
     """Load the newest checkpoint, or for a new run the weights it starts from, and return its progress."""
-    directory, kind = work.directory, data.description.kind
+    directory, kind = work.directory, data.saved.description.kind
     resumed, damaged = checkpoint.resume(directory.checkpoints, trainer.model, trainer.optimizer, kind)
     for fault in damaged:
         work.reporter.warn(f"{fault}; resuming from the checkpoint before it")

@@ -16,7 +16,6 @@ from nmt.lines import is_blank
 from nmt.model_directory import BEFORE, path_of
 from nmt.pages import report
 from nmt.run_data import RunData, Workspace
-from nmt.saved_model import SavedModel
 from nmt.settings import RunPlan
 from nmt.tensorboard import TensorBoard
 from nmt.training import checkpoint
@@ -36,7 +35,7 @@ class Session:
 
     def __init__(self, plan: RunPlan, data: RunData, work: Workspace, trainer: Trainer, started: float) -> None:
         """`started` is the perf_counter at the process's start, from which minutes are counted."""
-        self.plan, self.description = plan, data.description
+        self.plan, self.data, self.description = plan, data, data.saved.description
         self.directory, self.ranks, self.reporter = work.directory, work.ranks, work.reporter
         self.trainer, self.config, self.progress = trainer, trainer.config, trainer.progress
         self.event_log = EventLog(self.directory.metrics_path)
@@ -178,7 +177,7 @@ class Session:
         """Write report.html from the log."""
         if self.ranks.first:
             with self._survive("report.html is not written"):
-                report.write(SavedModel.open(self.directory.path))
+                report.write(self.data.saved, self.data.valid)
             self.reported_at = time.perf_counter()
 
     def _scores(self) -> tuple[Event, str]:

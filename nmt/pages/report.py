@@ -31,9 +31,9 @@ LOGGED = ["loss", "epoch", "lr", "tokens_per_second", "tokens_per_update", "padd
 VALIDATED = ["bleu", "perplexity", "valid_loss", "before bleu", "before perplexity"]
 
 
-def write(model: SavedModel) -> None:
-    """Write report.html anew. Raises OSError, and UsageError if the held-out text is damaged."""
-    html = page(model.config, EventLog(model.directory.metrics_path).read(), model.heldout("valid"))
+def write(model: SavedModel, heldout: Text | None) -> None:
+    """Write report.html anew, with samples from the validation text. Raises OSError."""
+    html = page(model.config, EventLog(model.directory.metrics_path).read(), heldout)
     replace_text(model.directory.report_path, html)
 
 

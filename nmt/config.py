@@ -48,7 +48,7 @@ class ModelConfig(BaseModel):
     )
 
     def positions_for(self, source: int, target: int) -> int:
-        """The positions that a pair of so many pieces takes: a side's with BOS or EOS, or in one stack both with BOS between."""
+        """The positions that a pair of so many pieces takes: a side with BOS or EOS, or in one stack both and BOS between."""
         return source + target + 1 if self.architecture == "decoder-only" else max(source, target) + 1
 
     def can_number(self, source: int, target: int) -> bool:
@@ -213,7 +213,8 @@ def settle(preset: Preset, tables: dict[str, dict[str, Any]], flags: dict[str, A
     """
     faults: list[str] = []
     settled: dict[str, Any] = {}
-    for table, base in (("model", preset.model), ("training", preset.training)):
+    architecture = flags.get("architecture") or tables.get("model", {}).get("architecture", preset.model.architecture)
+    for table, base in (("model", rebuilt(preset.model, architecture)), ("training", preset.training)):
         fields = type(base).model_fields
         given = {name: value for name, value in flags.items() if name in fields and value is not None}
         try:

@@ -8,24 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field, InstanceOf, ValidationError
 
 from nmt.config import ModelConfig, TrainingConfig
 
-<<<<<<< HEAD
-LANGUAGE = re.compile(r"\w[\w .-]{0,49}")  # part of file names (en, pt-BR, zh_Hans), or the name of a column
-
-
-def _language(code: str) -> str:
-    if not LANGUAGE.fullmatch(code):
-        raise ValueError("must be a language code")
-    return code
-
-
-FIRST_SETTINGS = ("layers", "d_model", "heads", "d_ff", "norm", "layer_norm_epsilon")  # of the first version, besides dropout
-
-
-Language = Annotated[str, AfterValidator(_language)]
-=======
 LANGUAGE = r"^\w[\w .-]{0,49}$"  # part of file names (en, pt-BR, zh_Hans), or the name of a column
+FIRST_SETTINGS = ("layers", "d_model", "heads", "d_ff", "norm", "layer_norm_epsilon")  # of the first version, besides dropout
 Language = Annotated[str, Field(pattern=LANGUAGE)]
->>>>>>> main
 Name = InstanceOf[str]  # pydantic's own str refuses file names that are not UTF-8
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
@@ -85,29 +70,18 @@ class Description(_Part):
 
     @property
     def kind(self) -> str:
-<<<<<<< HEAD
-        """See `kind_of`."""
-        return kind_of(self.languages, self.model, self.vocabulary.sha256)
+        """A digest of what weights depend on: languages, architecture, vocabulary. Weights of another kind are refused.
 
-
-def kind_of(languages: tuple[str, str], model: ModelConfig, vocabulary: str) -> str:
-    """A digest of what weights depend on: languages, architecture and vocabulary. Weights of another kind are refused.
-
-    Settings that the first version did not have are left out where they have their default, so that its digests still hold.
-    """
-    fields = type(model).model_fields
-    architecture = {
-        name: value
-        for name, value in model.model_dump().items()
-        if "dropout" not in name and (name in FIRST_SETTINGS or value != fields[name].default)
-    }
-    return hashlib.sha256(json.dumps([languages, architecture, vocabulary], sort_keys=True).encode()).hexdigest()
-=======
-        """A digest of what weights depend on: languages, architecture, vocabulary. Weights of another kind are refused."""
-        architecture = {name: value for name, value in self.model.model_dump().items() if "dropout" not in name}
+        A setting that the first version did not have is left out at its default, so that digests of that version still hold.
+        """
+        fields = ModelConfig.model_fields
+        architecture = {
+            name: value
+            for name, value in self.model.model_dump().items()
+            if name in FIRST_SETTINGS or ("dropout" not in name and value != fields[name].default)
+        }
         parts = [self.languages, architecture, self.vocabulary.sha256]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
->>>>>>> main
 
 
 def parse(config: dict[str, Any]) -> Description:

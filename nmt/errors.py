@@ -19,16 +19,20 @@ class NmtError(Exception):
     everywhere = False  # whether all processes of a run raise it together, so that only the first needs to print it
 
 
+class EverywhereError(NmtError):
+    """The work failed on all ranks of a run alike."""
+
+    everywhere = True
+
+
 class UsageError(NmtError):
     """Wrong usage or bad input: exit code 2."""
 
     exit_code = 2
 
 
-class Interrupted(NmtError):
-    """A signal asked the run to stop, and all is saved. Every rank raises it."""
-
-    everywhere = True
+class Interrupted(EverywhereError):
+    """A signal asked the run to stop, and all is saved."""
 
     def __init__(self, message: str, signal_number: int) -> None:
         super().__init__(message)

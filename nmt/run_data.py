@@ -16,7 +16,6 @@ from nmt.data.cleaning import copies_letterless
 from nmt.data.corpus import Corpus
 from nmt.data.preparation import PreparedPairs, learn_vocabulary, prepare_corpus
 from nmt.data.vocabulary import Vocabulary
-from nmt.description import Description
 from nmt.errors import UsageError
 from nmt.formatting import blank_lines, counted
 from nmt.lines import is_blank
@@ -47,7 +46,7 @@ class RunData:
 
     vocabulary: Vocabulary
     pairs: PreparedPairs
-    description: Description  # of the model directory, as are both texts
+    saved: SavedModel  # what the model directory says, as read on rank 0, like both texts
     valid: Text | None
     before: Text | None  # validation text of the model that this one started from
 
@@ -60,8 +59,8 @@ def prepare(plan: RunPlan, corpus: Corpus | None, work: Workspace) -> RunData:
     here = cast(Corpus, corpus)  # what follows is called only where there is one
     vocabulary = work.ranks.share(lambda: _vocabulary(plan, here, work))
     folder, facts = work.ranks.share(lambda: _encode(plan, here, vocabulary, work), on_each_machine=True)
-    description, valid, before = work.ranks.share(lambda: _settle(plan, here, vocabulary, facts, work))
-    return RunData(vocabulary, PreparedPairs.open(folder), description, valid, before)
+    saved, valid, before = work.ranks.share(lambda: _settle(plan, here, vocabulary, facts, work))
+    return RunData(vocabulary, PreparedPairs.open(folder), saved, valid, before)
 
 
 def _vocabulary(plan: RunPlan, corpus: Corpus, work: Workspace) -> Vocabulary:
@@ -101,7 +100,7 @@ def _encode(plan: RunPlan, corpus: Corpus, vocabulary: Vocabulary, work: Workspa
 
 def _settle(
     plan: RunPlan, corpus: Corpus, vocabulary: Vocabulary, facts: dict[str, Any], work: Workspace
-) -> tuple[Description, Text | None, Text | None]:
+) -> tuple[SavedModel, Text | None, Text | None]:
     """Write the directory of a new run, or what has changed into the config.json of the resumed one. Read what is there."""
     if work.started:
         training = plan.recipe.training.model_dump()
@@ -109,7 +108,7 @@ def _settle(
     else:
         _start(plan, corpus, vocabulary, facts, work)
     saved = SavedModel.open(work.directory.path)
-    return saved.description, saved.heldout("valid"), saved.heldout(BEFORE)
+    return saved, saved.heldout("valid"), saved.heldout(BEFORE)
 
 
 def _start(plan: RunPlan, corpus: Corpus, vocabulary: Vocabulary, facts: dict[str, Any], work: Workspace) -> None:

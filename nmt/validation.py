@@ -3,8 +3,6 @@
 import math
 from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +13,7 @@ from nmt.data.preparation import encode
 from nmt.data.vocabulary import Vocabulary
 from nmt.devices import autocast, find_translation_precision
 from nmt.errors import NmtError
+from nmt.event_log import Event
 from nmt.formatting import counted
 from nmt.lines import is_blank
 from nmt.model.network import Network
@@ -29,25 +28,6 @@ from nmt.translation.translator import Translator
 _Part = tuple[float, float, list[str]]  # one rank's summed losses and translations
 
 SAMPLES = 4  # held-out lines whose translation is logged at every validation
-
-
-@dataclass(frozen=True)
-class Validation:
-    """The result of one validation."""
-
-    valid_loss: float  # label-smoothed, nats a target token
-    nll: float  # not smoothed
-    perplexity: float  # exp of the above
-    bleu: float
-    signature: str
-    lines: int
-    beam: int
-    same: float  # share of the most frequent output, near 1 where a model has collapsed
-    samples: list[dict[str, Any]]  # {"line": 17, "translation": "..."}; source and reference are in heldout/
-
-    def __str__(self) -> str:
-        of = f"{counted(self.lines, 'line')}, beam {self.beam}"
-        return f"validation perplexity {self.perplexity:.2f}, BLEU {self.bleu:.2f} ({of})"
 
 
 class Validator:
@@ -70,60 +50,76 @@ class Validator:
         self.name, self.languages = name, languages
         self.source, self.reference, self.vocabulary = source, reference, vocabulary
         self.config, self.copies = config, copies
-        self.sampled = sample(source, reference)
-        pairs = [pair for pair in zip(source, reference, strict=True) if not any(map(is_blank, pair))]
+        places = [place for place, pair in enumerate(zip(source, reference, strict=True)) if not any(map(is_blank, pair))]
+        count = min(SAMPLES, len(places))
+        # Evenly spaced, and the same at every validation.
+        self.sampled = [places[(2 * number + 1) * len(places) // (2 * count)] for number in range(count)]
+        pairs = [(source[place], reference[place]) for place in places]
         self.plan = Plan(encode(pairs, vocabulary)[0], config.tokens_per_update, config.seed)
 
-    def validate(self, model: Network, tokens: int, ranks: Ranks) -> Validation:
+    def validate(self, model: Network, tokens: int, ranks: Ranks) -> Event:
         """Loss in the training's precision, and BLEU of text decoded with translate's defaults: the same on every rank.
 
-        Each rank takes its share of the lines, in micro-batches of `tokens` padded tokens. Raises NmtError on all ranks where
-        it fails on one, for whatever reason: a validation must never end a run.
+        Returns what the log says of it. Each rank takes its share of the lines, in micro-batches of `tokens` padded tokens.
+        Raises NmtError on all ranks where it fails on one, for whatever reason.
         """
         try:
             mine: _Part | str = self._part(model, tokens, ranks)
         except Exception as error:
             mine = f"{type(error).__name__}: {error}"
-        parts = []
-        for part in ranks.gather(mine):
+        hypotheses = [""] * len(self.source)
+        smoothed = nll = 0.0
+        for rank, part in enumerate(ranks.gather(mine)):
             if isinstance(part, str):
                 raise NmtError(part)
-            parts.append(part)
-        try:
-            return self._whole(parts)
-        except Exception as error:
-            raise NmtError(f"{type(error).__name__}: {error}") from None
-
-    def _whole(self, parts: list[_Part]) -> Validation:
-        hypotheses = [""] * len(self.source)
-        for rank, (_, _, translations) in enumerate(parts):
-            hypotheses[rank :: len(parts)] = translations
+            smoothed, nll = smoothed + part[0], nll + part[1]
+            hypotheses[rank :: ranks.count] = part[2]
         count = int(self.plan.targets.sum())
-        smoothed = sum(smoothed for smoothed, _, _ in parts) / count
-        nll = sum(nll for _, nll, _ in parts) / count
         score = metrics.bleu(hypotheses, [self.reference])
         [(_, repeats)] = Counter(hypotheses).most_common(1)
-        return Validation(
-            smoothed,
-            nll,
-            math.exp(min(nll, 700)),
-            score.value,
-            score.signature,
-            score.lines,
-            SearchOptions().beam,
-            repeats / len(hypotheses),
-            [{"line": place + 1, "translation": hypotheses[place]} for place in self.sampled],
-        )
+        return {
+            "valid_loss": smoothed / count,  # label-smoothed, nats a target token
+            "nll": nll / count,  # not smoothed
+            "perplexity": math.exp(min(nll / count, 700)),
+            "bleu": score.value,
+            "signature": score.signature,
+            "lines": score.lines,
+            "beam": SearchOptions().beam,
+            "same": repeats / len(hypotheses),  # share of the most frequent output, near 1 where a model has collapsed
+            # Source and reference are in heldout/.
+            "samples": [{"line": place + 1, "translation": hypotheses[place]} for place in self.sampled],
+        }
+
+    def told(self, found: Event) -> str:
+        """The result for a person."""
+        of = f"{counted(found['lines'], 'line')}, beam {found['beam']}"
+        return f"{self.name} perplexity {found['perplexity']:.2f}, BLEU {found['bleu']:.2f} ({of})"
 
     def _part(self, model: Network, tokens: int, ranks: Ranks) -> _Part:
-        pairs = np.arange(len(self.plan.pairs))[ranks.rank :: ranks.count]
         device = model.output.device
         # The same arithmetic as `nmt translate`, which must print exactly what is scored here.
         engine = TorchEngine(model, find_translation_precision("auto", device))
+        translator = Translator(engine, self.vocabulary, *self.languages, copies=self.copies)
         with _eagerly(model):
-            losses = evaluate(model, self.plan, pairs, tokens, self.config.label_smoothing, self.config.precision)
-            translator = Translator(engine, self.vocabulary, *self.languages, copies=self.copies)
-            return *losses, translator.translate(self.source[ranks.rank :: ranks.count])
+            smoothed, nll = self._losses(model, np.arange(len(self.plan.pairs))[ranks.rank :: ranks.count], tokens)
+            return smoothed, nll, translator.translate(self.source[ranks.rank :: ranks.count])
+
+    @torch.no_grad()
+    def _losses(self, model: Network, pairs: np.ndarray, tokens: int) -> list[float]:
+        """Smoothed loss and negative log-likelihood of these pairs in nats, summed over the target tokens, EOS included.
+
+        The pairs are computed in micro-batches of `tokens` cells per side. The model is left in evaluation mode.
+        """
+        device = model.output.device
+        fewest = MIN_CELLS_ON_GPU if device.type == "cuda" else FEWEST_TOKENS
+        sums = torch.zeros(2, dtype=torch.float64, device=device)
+        model.eval()
+        for micro_batch in self.plan.micro_batches(pairs, tokens, fewest):
+            batch = self.plan.batch(micro_batch).to(device)
+            with autocast(device, self.config.precision):
+                states = model.decode(batch.target_in, model.encode(batch.source))
+                sums += torch.stack(losses(states, model.output, batch.target_out, self.config.label_smoothing))
+        return sums.tolist()
 
 
 def _eagerly(model: Network) -> AbstractContextManager[object]:
@@ -131,36 +127,3 @@ def _eagerly(model: Network) -> AbstractContextManager[object]:
     compiled = any(getattr(layer, "_compiled_call_impl", None) for layer in model.layers)
     # The compiler is imported only if it is needed, for that takes seconds.
     return torch.compiler.set_stance("force_eager") if compiled else nullcontext()
-
-
-def sample(source: list[str], reference: list[str]) -> list[int]:
-    """Indices of up to SAMPLES evenly spaced pairs with text on both sides, the same at every validation."""
-    pairs = enumerate(zip(source, reference, strict=True))
-    places = [place for place, pair in pairs if not any(map(is_blank, pair))]
-    count = min(SAMPLES, len(places))
-    return [places[(2 * number + 1) * len(places) // (2 * count)] for number in range(count)]
-
-
-@torch.no_grad()
-def evaluate(
-    model: Network, plan: Plan, pairs: np.ndarray, tokens: int, smoothing: float, precision: str
-) -> tuple[float, float]:
-    """(smoothed loss, negative log-likelihood) of these pairs in nats, summed over the target tokens, EOS included.
-
-    The pairs are computed in micro-batches of `tokens` cells per side. The model's mode does not change.
-    """
-    device = model.output.device
-    fewest = MIN_CELLS_ON_GPU if device.type == "cuda" else FEWEST_TOKENS
-    sums = torch.zeros(2, dtype=torch.float64, device=device)
-    training = model.training
-    model.eval()
-    try:
-        for micro_batch in plan.micro_batches(pairs, tokens, fewest):
-            batch = plan.batch(micro_batch).to(device)
-            with autocast(device, precision):
-                states = model.decode(batch.target_in, model.encode(batch.source))
-                sums += torch.stack(losses(states, model.output, batch.target_out, smoothing))
-    finally:
-        model.train(training)
-    smoothed, plain = sums.tolist()
-    return smoothed, plain

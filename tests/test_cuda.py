@@ -121,7 +121,7 @@ def test_validation_finds_what_a_cpu_finds(precision: str, vocabulary: Vocabular
         config = trainer.config.model_copy(update={"precision": precision})
         validator = Validator("valid", source, reference, ("en", "de"), vocabulary, config)
         likelihood = validator.validate(trainer.model, 300, Ranks())
-        found.append((likelihood.nll, likelihood.valid_loss))
+        found.append((likelihood["nll"], likelihood["valid_loss"]))
     assert found[1] == pytest.approx(found[0], rel=TOLERANCE[precision])
 
 

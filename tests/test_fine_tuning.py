@@ -99,7 +99,7 @@ def test_both_texts_are_reported_throughout(uninterrupted: tuple[Path, Result]) 
     for event, line in zip(events, said, strict=True):
         assert event["before"].keys() == {"name", "bleu", "perplexity"}
         assert f"BLEU {event['bleu']:.2f} (4 lines" in line
-        assert f"on the old corpus: validation perplexity {event['before']['perplexity']:.2f}, BLEU " in line
+        assert f"; old corpus perplexity {event['before']['perplexity']:.2f}, BLEU " in line
     assert "old corpus" in (model / "report.html").read_text(encoding="utf-8")
 
 

@@ -118,7 +118,7 @@ def test_a_corpus_without_validation_or_test_trains(demo_pairs: Pairs, tmp_path:
     data = write_corpus(tmp_path / "corpus", train=demo_pairs[:120])
     done = train(tmp_path / "model", data, steps=4)
     assert done.exit_code == 0, done.stderr
-    assert "no validation text" in done.stderr
+    assert "saved, not validated" in done.stderr
     assert not [event for event in events(tmp_path / "model") if "bleu" in event]
     assert call("translate", "-m", tmp_path / "model", "--beam", "1", stdin=b"Hello.\n").exit_code == 0
     assert call("score", "-m", tmp_path / "model").exit_code == 2

@@ -22,5 +22,5 @@ def test_lines_of_several_sentences_are_split_as_translate_splits_them(vocabular
     validator = Validator("valid", SOURCE, REFERENCE, ("de", "en"), vocabulary, TrainingConfig())
     validation = validator.validate(model, 100, Ranks())
     german, english = (Translator(TorchEngine(model), vocabulary, code, "en").translate(SOURCE) for code in ("de", "en"))
-    assert [sample["translation"] for sample in validation.samples] == german != english
-    assert validation.bleu == metrics.bleu(german, [REFERENCE]).value
+    assert [sample["translation"] for sample in validation["samples"]] == german != english
+    assert validation["bleu"] == metrics.bleu(german, [REFERENCE]).value

@@ -31,9 +31,9 @@ LOGGED = ["loss", "epoch", "lr", "tokens_per_second", "tokens_per_update", "padd
 VALIDATED = ["bleu", "perplexity", "valid_loss", "before bleu", "before perplexity"]
 
 
-def write(model: SavedModel) -> None:
-    """Write report.html anew. Raises OSError, and UsageError if the held-out text is damaged."""
-    html = page(model.config, EventLog(model.directory.metrics_path).read(), model.heldout("valid"))
+def write(model: SavedModel, heldout: Text | None) -> None:
+    """Write report.html anew, with samples from the validation text. Raises OSError."""
+    html = page(model.config, EventLog(model.directory.metrics_path).read(), heldout)
     replace_text(model.directory.report_path, html)
 
 
@@ -119,9 +119,8 @@ def curves(events: list[Event], validations: list[Event]) -> str:
     ]
     figures = ""
     for title, unit, scale, names in charts:
-        drawn = [Curve(name, style, series(training + validations, key)) for key, style, name in names]
-        drawn = [curve for curve in drawn if curve.values]
-        if drawn:
+        by_key = [(name, style, series(training + validations, key)) for key, style, name in names]
+        if drawn := [Curve(*curve) for curve in by_key if curve[2]]:
             figures += Chart(title, unit, scale, drawn, time, end, partial(written, names[0][0])).html()
     signature = ""
     if signed := [event for event in validations if "signature" in event]:

@@ -8,7 +8,6 @@ itself.
 
 import hashlib
 import json
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -70,17 +69,17 @@ class Progress:
 def save(
     folder: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer, progress: Progress, made_for: str = ""
 ) -> Path:
-    """Write the checkpoint of this update, replacing one of the same update. `made_for` is Description.kind."""
+    """Write the checkpoint of this update, replacing one of the same update. `made_for` is Description.kind. Raises OSError."""
     final = path_of(folder, progress.update)
     with replaced_folder(final) as part:
+        save_weights(part / WEIGHTS, model.state_dict(), made_for)
         try:
-            save_weights(part / WEIGHTS, model.state_dict(), made_for)
             with (part / OPTIMIZER).open("wb") as file:
                 torch.save(optimizer.state_dict(), file)
-            progress.moments = sha256_of(part / OPTIMIZER)
-            record(part, progress)
-        except Exception as error:  # torch.save wraps the disk's error
-            raise (error.__context__ if isinstance(error.__context__, OSError) else error) from None
+        except RuntimeError as error:  # PyTorch's, in place of the disk's
+            raise error.__context__ or error from None
+        progress.moments = sha256_of(part / OPTIMIZER)
+        record(part, progress)
     return final
 
 
@@ -140,46 +139,38 @@ def restore(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer
             raise ValueError(f"{PROGRESS} belongs to update {progress.update:,}")
         if progress.moments and progress.moments != sha256_of(path / OPTIMIZER):
             raise ValueError(f"{OPTIMIZER} is not what was written")
-        moments = torch.load(path / OPTIMIZER, map_location="cpu", weights_only=True)
-        # The optimiser keeps its own settings, the recipe's. PyTorch does not check sizes.
-        moments = {
-            "state": _checked(moments["state"], optimizer),
-            "param_groups": optimizer.state_dict()["param_groups"],
-        }
+        moments = torch.load(path / OPTIMIZER, map_location="cpu", weights_only=True)["state"]
+        own = optimizer.state_dict()  # with its settings, which stay the recipe's
+        if _sizes(moments) != _sizes(own["state"]):  # which PyTorch does not check
+            raise ValueError("the moments belong to another model")
         model.load_state_dict(weights)
-        optimizer.load_state_dict(moments)
+        optimizer.load_state_dict(own | {"state": moments})
         return progress
     except Exception as error:  # torch.load raises half a dozen types for a torn file
         fault = first_line(error)
         raise UsageError(f"{path}: not a training state of this version, or damaged ({fault})") from None
 
 
-def _checked(state: dict[int, dict[str, Tensor]], optimizer: torch.optim.Optimizer) -> dict[int, dict[str, Tensor]]:
-    """Adam's moments, which must be there for each parameter in its size. Raises ValueError."""
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    names = ("step", "exp_avg", "exp_avg_sq")
-    sizes = {number: (torch.Size(), one.shape, one.shape) for number, one in enumerate(parameters)}
-    if {number: tuple(one[name].shape for name in names) for number, one in state.items()} != sizes:
-        raise ValueError("the moments belong to another model")
-    return state
+def _sizes(moments: dict[int, dict[str, Tensor]]) -> dict[int, dict[str, torch.Size]]:
+    return {number: {name: tensor.shape for name, tensor in one.items()} for number, one in moments.items()}
 
 
-def average(paths: Iterable[Path], made_for: str = "") -> tuple[dict[str, Tensor], int]:
-    """The mean of these checkpoints' weights (paper, section 6.1), summed in fp64, and how many there are.
+def average(folder: Path, updates: list[int], made_for: str = "") -> tuple[list[int], dict[str, Tensor]]:
+    """The mean of these checkpoints' weights (paper, section 6.1), summed in fp64 from the newest, and the updates in it.
 
-    It ends before the first that is gone, damaged, or another model's.
+    It begins after the last that is gone, damaged, or another model's.
     """
     total: dict[str, Tensor] = {}
-    count = 0
-    for path in paths:
+    found: list[int] = []
+    for update in reversed(updates):
         try:
-            weights = load_weights(path / WEIGHTS, made_for)
+            weights = load_weights(path_of(folder, update) / WEIGHTS, made_for)
         except UsageError:
             break
-        count += 1
+        found.insert(0, update)
         for name, tensor in weights.items():
             total[name] = total[name] + tensor.double() if name in total else tensor.double()
-    return {name: (tensor / count).float() for name, tensor in total.items()}, count
+    return found, {name: (tensor / len(found)).float() for name, tensor in total.items()}
 
 
 def to_average(progress: Progress, config: TrainingConfig) -> list[int]:
@@ -204,9 +195,8 @@ def tidy(folder: Path, progress: Progress, count: int) -> None:
     for left in (*folder.glob("step-*.part"), *folder.glob(f"step-*{DAMAGED}")):
         with suppress(OSError):
             remove(left)
-    best = progress.best
-    complete = {*saved(folder)[-2:], *([] if best is None else [best])}
-    weights = {*averaged(progress, count), *([] if best is None else averaged(progress, count, best))}
+    complete = {*saved(folder)[-2:], progress.best}
+    weights = {*averaged(progress, count), *averaged(progress, count, progress.best)}
     for update in saved(folder):
         path = path_of(folder, update)
         if update in weights - complete:

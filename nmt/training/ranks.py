@@ -10,9 +10,8 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -28,12 +27,13 @@ PREPARATION = timedelta(days=7)  # for the ranks that wait while one prepares th
 POLL = 0.1  # seconds between two looks at whether it is done
 
 
-@dataclass(frozen=True)
 class Ranks:
-    """The ranks of one run, seen from this process."""
+    """The ranks of one run, seen from this process. `first` is rank 0, the one that writes and speaks."""
 
-    process: Process = field(default_factory=Process)
-    waiting: Any = None  # the process group whose operations may take as long as PREPARATION
+    def __init__(self, process: Process | None = None, waiting: Any = None) -> None:
+        """`waiting` is the process group whose operations may take as long as PREPARATION."""
+        self.process, self.waiting = process or Process(), waiting
+        self.rank, self.count, self.first = self.process.rank, self.process.count, self.process.first
 
     @classmethod
     @contextmanager
@@ -56,28 +56,17 @@ class Ranks:
         with _lost_rank_reported():
             dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=TIMEOUT)
             waiting = dist.new_group(timeout=PREPARATION, backend="gloo")
-        ranks = cls(process, waiting)
+        ranks, code = cls(process, waiting), 1
         try:
             yield ranks
             ranks.any(False)
             dist.destroy_process_group()
-        except BaseException as error:  # the process ends, and with it the connections on which the others wait
-            atexit.register(_exit_at_once, _exit_code(error))
+            code = 0
+        except NmtError as error:
+            code = error.exit_code
             raise
-        atexit.register(_exit_at_once, 0)
-
-    @property
-    def count(self) -> int:
-        return self.process.count
-
-    @property
-    def rank(self) -> int:
-        return self.process.rank
-
-    @property
-    def first(self) -> bool:
-        """Whether this is rank 0, the one that writes and speaks."""
-        return self.process.first
+        finally:  # where it failed, the process ends, and with it the connections on which the others wait
+            atexit.register(_exit_at_once, code)
 
     def share(self, make: Callable[[], Item], on_each_machine: bool = False) -> Item:
         """What rank 0 makes (or the first rank of each machine, for its own), on all ranks; they wait as long as it takes.
@@ -86,24 +75,24 @@ class Ranks:
         """
         if self.count == 1:
             return make()
-        made, error = None, None
+        made: Any = None
         if self.process.first_on_machine if on_each_machine else self.first:
             try:
                 made = make()
-            except NmtError as raised:
-                error = raised
+            except NmtError as error:
+                made = error
         with _lost_rank_reported():
             # Polled, because a signal is not handled inside PyTorch's own waiting.
             everybody = dist.barrier(group=self.waiting, async_op=True)
             while not everybody.is_completed():
                 time.sleep(POLL)
             everybody.wait()
-        results = self.gather((made, error))
-        for _, error in results:
-            if error:
-                error.everywhere = True
-                raise error
-        return results[self.rank - self.process.local_rank if on_each_machine else 0][0]  # type: ignore[return-value]
+        results = self.gather(made)
+        for result in results:
+            if isinstance(result, NmtError):
+                result.everywhere = True
+                raise result
+        return cast("Item", results[self.rank - self.process.local_rank if on_each_machine else 0])
 
     def broadcast(self, tensors: Iterable[Tensor]) -> None:
         """Replace each tensor by rank 0's."""
@@ -142,14 +131,7 @@ class Ranks:
 
     def from_first(self, item: Item) -> Item:
         """Rank 0's item on every rank."""
-        return self.gather(item if self.first else None)[0]  # type: ignore[return-value]
-
-
-def _exit_code(error: BaseException) -> int:
-    """The exit code that the command line gives to the error."""
-    if isinstance(error, SystemExit) and isinstance(error.code, int):
-        return error.code
-    return error.exit_code if isinstance(error, NmtError) else 130 if isinstance(error, KeyboardInterrupt) else 1
+        return cast("Item", self.gather(item if self.first else None)[0])
 
 
 def _exit_at_once(code: int) -> None:

@@ -13,7 +13,6 @@ plan. On a CPU two micro-batches are computed side by side, see lanes.py. On a G
 work is prepared ahead: the loss is read only when it is logged.
 """
 
-import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,7 +24,8 @@ from torch import Tensor
 from nmt.config import DEFAULT_MICRO_BATCH, TrainingConfig
 from nmt.data.batching import FEWEST_TOKENS, Batch, Plan
 from nmt.devices import autocast
-from nmt.errors import NmtError, is_out_of_memory
+from nmt.errors import EverywhereError, is_out_of_memory
+from nmt.event_log import Event
 from nmt.lanes import Lanes
 from nmt.model.dropout import drawn_from
 from nmt.model.network import Network
@@ -38,19 +38,6 @@ from nmt.training.schedule import learning_rate
 LOG_EVERY = 20  # updates
 MIN_MICRO_BATCH = 32  # tokens; halving a smaller one frees nothing
 MIN_CELLS_ON_GPU = 4_096  # target cells; below them a GPU prefers more padding to another micro-batch
-
-
-@dataclass(frozen=True)
-class Interval:
-    """The means over the updates since the last line of the log."""
-
-    update: int
-    epoch: int
-    loss: float  # label-smoothed, nats a target token
-    learning_rate: float
-    tokens_per_second: float  # target tokens, all ranks together
-    tokens_per_update: float  # target tokens
-    padding: float  # share of all cells computed on this rank
 
 
 @dataclass(frozen=True)
@@ -120,8 +107,6 @@ class Trainer:
             if epoch != progress.epoch:
                 progress.epoch, progress.position = epoch, 0
             self.update(pairs, share)
-            if self.log_due():
-                self._read_loss()
             progress.seconds += time.perf_counter() - began
             yield
             if self.finished():
@@ -132,40 +117,34 @@ class Trainer:
         """One update on these pairs of the plan; `share` is this rank's part, if it was cut ahead.
 
         If any device runs out of memory, all ranks halve their micro-batches and the update starts over: nothing is lost.
-        Raises NmtError where the loss is not finite, where even the smallest micro-batch does not fit, or where memory runs
-        out during Adam's step, which may then be half done.
+        Raises EverywhereError where the loss is not finite, or where even the smallest micro-batch does not fit.
         """
         progress = self.progress
         progress.update += 1
         progress.position += 1
         tokens = self.plan.target_tokens(pairs)
-        if share is None or share.size != progress.micro_batch_tokens:
-            share = self.cut(pairs)
-        total = self._gradient(share, tokens)
-        while self.ranks.any(total is None):
-            self._halve()
-            share = self.cut(pairs)
-            total = self._gradient(share, tokens)
-        assert total is not None
+        share, sums = share or self.cut(pairs), None
+        while sums is None:
+            if share.size != progress.micro_batch_tokens:
+                share = self.cut(pairs)
+            sums = self._sums(share, tokens)
+            if self.ranks.any(sums is None):
+                sums = None
+                self._halve()
+        self.ranks.sum(sums)
+        part, *gradients = sums
+        for weights, gradient in zip(self.model.parameters(), gradients, strict=True):
+            weights.grad = gradient
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate()
-        try:
-            self._sum_over_ranks(total)
-            self.optimizer.step()
-            self.summed_loss += total.double() * tokens
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
-            raise NmtError(
-                f"out of memory at the end of update {progress.update:,}; the same command resumes from the last checkpoint, "
-                f"and needs less memory with --micro-batch-tokens {progress.micro_batch_tokens // 2}"
-            ) from None
+        self.optimizer.step()
+        self.summed_loss += part.double() * tokens
         progress.updates += 1
         progress.target_tokens += tokens
         progress.tokens += sum(batch.tokens for batch in share.batches)
         progress.cells += sum(batch.cells for batch in share.batches)
-        if self.device.type == "cpu":  # where reading it is free; on a GPU it waits for the next line of the log
-            self._read_loss()
+        if self.device.type == "cpu" or self.log_due():  # on a GPU, reading it waits for the device
+            self.check_finite()
 
     def cut(self, pairs: np.ndarray) -> Share:
         """This rank's share of an update: every n-th pair of each micro-batch, so that all n ranks have the same to do.
@@ -179,41 +158,38 @@ class Trainer:
         batches = sorted(map(self.plan.batch, mine), key=lambda batch: batch.cells, reverse=True)
         return Share(size, [batch.pinned() for batch in batches] if on_gpu else batches)
 
-    def _gradient(self, share: Share, tokens: int) -> Tensor | None:
-        """Set the gradient of this rank's share and return its part of the loss, or None where memory ran out.
+    def _sums(self, share: Share, tokens: int) -> list[Tensor] | None:
+        """The loss of this rank's share and the gradient of each parameter, or None where memory ran out.
 
         Dropout and the order in which gradients are summed do not depend on the number of lanes.
         """
         self.model.train()
         self.optimizer.zero_grad(set_to_none=True)
         torch.manual_seed(self._seed())  # for a GPU's dropout
-        summed: list[Tensor] = []
+        sums: list[Tensor] = []
         try:
-            total = torch.zeros((), device=self.device)
-            for part, gradients in self.lanes.map(
+            for part in self.lanes.map(
                 lambda numbered: self.backward(numbered[1], tokens, numbered[0]), enumerate(share.batches)
             ):
-                total += part
-                if summed:
-                    torch._foreach_add_(summed, gradients)
-                summed = summed or gradients
-                del gradients  # holds at most two sets at once
+                if sums:
+                    torch._foreach_add_(sums, part)
+                sums = sums or part
+                del part  # holds at most two sets at once
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
             return None
-        for weights, gradient in zip(self.model.parameters(), summed, strict=False):  # an empty share has none
-            weights.grad = gradient
-        return total
+        # The share may be empty.
+        return sums or [self.model.output.new_zeros(()), *map(torch.zeros_like, self.model.parameters())]
 
     def _seed(self, *more: int) -> int:
         seeds = [self.config.seed, self.progress.update, self.ranks.rank, *more]
         return int(np.random.SeedSequence(seeds).generate_state(1, np.uint64)[0])
 
-    def backward(self, batch: Batch, tokens: int, number: int = 0) -> tuple[Tensor, list[Tensor]]:
+    def backward(self, batch: Batch, tokens: int, number: int = 0) -> list[Tensor]:
         """Forward and backward pass of this rank's n-th micro-batch, in an update of `tokens` target tokens.
 
-        Returns its share of the update's loss, and the gradient of each parameter.
+        Returns its share of the update's loss, then the gradient of each parameter.
         """
         batch = batch.to(self.device)
         with drawn_from(self._seed(number)), autocast(self.device, self.precision):
@@ -223,23 +199,12 @@ class Trainer:
             share = self.loss(states, matrix, batch.target_out, smoothing) / tokens
             if self.config.source_loss:
                 share = share + self.loss(memory.states, matrix, batch.source[:, 1:], smoothing) / tokens
-        return share.detach(), list(torch.autograd.grad(share, list(self.model.parameters())))
-
-    def _sum_over_ranks(self, total: Tensor) -> None:
-        """Replace gradients and loss by those of the whole update."""
-        if self.ranks.count > 1:
-            for weights in self.model.parameters():
-                if weights.grad is None:  # this rank's share was empty
-                    weights.grad = torch.zeros_like(weights)
-            self.ranks.sum([total, *(weights.grad for weights in self.model.parameters() if weights.grad is not None)])
+        return [share.detach(), *torch.autograd.grad(share, list(self.model.parameters()))]
 
     def _halve(self) -> None:
         progress = self.progress
         if progress.micro_batch_tokens < 2 * MIN_MICRO_BATCH:
-            error = NmtError(f"out of memory with micro-batches of {progress.micro_batch_tokens} tokens; train a smaller model")
-            error.everywhere = True
-            raise error
-        self.optimizer.zero_grad(set_to_none=True)
+            raise EverywhereError("out of memory even with the smallest micro-batches; train a smaller model")
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         progress.micro_batch_tokens //= 2
@@ -252,6 +217,10 @@ class Trainer:
         """Whether the last update is done, or patience has ended."""
         return self.progress.update >= self.config.steps or self.progress.stale(self.config.patience)
 
+    def done(self) -> bool:
+        """Whether nothing of the run is left to do, including its last validation."""
+        return self.finished() and not self.validation_due()
+
     def log_due(self) -> bool:
         """Whether the log gets a line after this update."""
         return self.progress.update % LOG_EVERY == 0 or self.progress.update == self.config.steps
@@ -262,44 +231,37 @@ class Trainer:
         on_the_grid = update > 0 and (update % self.config.validate_every == 0 or update == self.config.steps)
         return on_the_grid and update not in (number for number, _ in self.progress.validations[-1:])
 
-    def _read_loss(self) -> None:
-        """Copy the summed loss from the device. Raises NmtError if it is not finite."""
-        self.progress.loss = float(self.summed_loss)
-        if not math.isfinite(self.progress.loss):
-            self.check_finite()
-
-    def check_finite(self) -> None:
-        """Raise NmtError where loss, weights or moments are not finite, before a checkpoint of them replaces a good one.
+    def check_finite(self, with_state: bool = False) -> None:
+        """Copy the summed loss from the device. Raises EverywhereError where it is not finite; or weights or moments, if asked.
 
         Moments alone can be infinite: the square of a large gradient overflows, and its weight then never changes again.
         """
         self.progress.loss = float(self.summed_loss)
-        moments = (tensor for state in self.optimizer.state.values() for tensor in state.values())
-        finite = math.isfinite(self.progress.loss) and all(
-            bool(tensor.isfinite().all()) for tensor in (*self.model.parameters(), *moments)
-        )
-        if not finite:
-            error = NmtError(
+        tensors = [self.summed_loss]
+        if with_state:
+            tensors += self.model.parameters()
+            tensors += (moment for state in self.optimizer.state.values() for moment in state.values())
+        if not all(bool(tensor.isfinite().all()) for tensor in tensors):
+            raise EverywhereError(  # every rank has the same sum of gradients
                 f"loss, weights or moments are no longer finite after update {self.progress.update}: lower the learning rate "
                 "(factor) or lengthen the warm-up (warmup) under [training] in a --config file, and use --restart"
             )
-            error.everywhere = True  # every rank has the same sum of gradients
-            raise error
 
-    def interval(self) -> Interval:
-        """The means since the last call, for a line of the log."""
+    def interval(self) -> Event:
+        """The line of the log about the updates since the last one; the next begins here."""
         progress = self.progress
-        interval = Interval(
-            progress.update,
-            progress.epoch,
-            progress.loss / progress.target_tokens,
-            self.learning_rate(),
-            progress.target_tokens / progress.seconds,
-            progress.target_tokens / progress.updates,
-            1 - progress.tokens / max(progress.cells, 1),
-        )
-        progress.last_loss = interval.loss
+        progress.last_loss = progress.loss / progress.target_tokens
+        event = {
+            "event": "training",
+            "step": progress.update,
+            "epoch": progress.epoch,
+            "loss": progress.last_loss,  # label-smoothed, nats a target token
+            "lr": self.learning_rate(),
+            "tokens_per_second": round(progress.target_tokens / progress.seconds),  # target tokens, all ranks together
+            "tokens_per_update": round(progress.target_tokens / progress.updates),  # target tokens
+            "padding": round(1 - progress.tokens / max(progress.cells, 1), 4),  # share of all cells computed on this rank
+        }
         progress.loss, progress.updates, progress.seconds = 0.0, 0, 0.0
         progress.target_tokens, progress.tokens, progress.cells = 0, 0, 0
         self.summed_loss.zero_()
-        return interval
+        return event

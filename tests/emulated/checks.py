@@ -10,7 +10,7 @@ from nmt.config import ModelConfig
 from nmt.model.transformer import Transformer
 from nmt.training import trainer as training
 from nmt.training.trainer import Trainer
-from nmt.translation.engine import TorchEngine, NetworkSteps
+from nmt.translation.engine import NetworkSteps, TorchEngine
 from nmt.translation.hypothesis import SearchOptions
 from tests import runs
 from tests.conftest import call

@@ -179,7 +179,8 @@ def test_a_real_run(overfitted: Path, tmp_path: Path) -> None:
     model = shutil.copytree(overfitted, tmp_path / "model", ignore=shutil.ignore_patterns("checkpoints"))
     with (model / "metrics.jsonl").open("a") as log:
         log.write('{"event": "training", "step": 420, "lo')
-    report.write(SavedModel.open(model))
+    saved = SavedModel.open(model)
+    report.write(saved, saved.heldout("valid"))
     shown = Page((model / "report.html").read_text(encoding="utf-8"))
     last = json.loads((model / "metrics.jsonl").read_text().splitlines()[-2])
     assert f"{last['bleu']:.2f}" in "".join(shown.all("b"))

@@ -28,19 +28,17 @@ def trained(seed: int = 0) -> tuple[Transformer, torch.optim.Adam]:
 
 
 def test_average_is_the_mean(tmp_path: Path) -> None:
-    """Of the checkpoints before the first that is damaged; the mean of equal ones is exact, which a sum in fp32 is not."""
-    paths = [tmp_path / str(number) for number in range(8)]
-    for path, value in zip(paths, (1.0, 2.0, 6.0, *[1 / 3] * 5), strict=True):
-        path.mkdir()
-        save_weights(path / WEIGHTS, {"w": torch.full((3,), value)})
-    mean, count = checkpoint.average(paths[:3])
-    assert (mean["w"].tolist(), count) == ([3.0, 3.0, 3.0], 3)
-    assert torch.equal(checkpoint.average(paths[3:])[0]["w"], torch.full((3,), 1 / 3))
-    content = bytearray((paths[2] / WEIGHTS).read_bytes())
-    content[-1] ^= 1
-    (paths[2] / WEIGHTS).write_bytes(content)
-    assert checkpoint.average(paths)[1] == 2
-    assert checkpoint.average(paths[2::-1]) == ({}, 0)
+    """Of the checkpoints after the last that is damaged; the mean of equal ones is exact, which a sum in fp32 is not."""
+    for update, value in enumerate((1.0, 2.0, 6.0, *[1 / 3] * 5)):
+        path_of(tmp_path, update).mkdir()
+        save_weights(path_of(tmp_path, update) / WEIGHTS, {"w": torch.full((3,), value)})
+    found, mean = checkpoint.average(tmp_path, [0, 1, 2])
+    assert (found, mean["w"].tolist()) == ([0, 1, 2], [3.0, 3.0, 3.0])
+    assert torch.equal(checkpoint.average(tmp_path, [3, 4, 5, 6, 7])[1]["w"], torch.full((3,), 1 / 3))
+    torn = path_of(tmp_path, 5) / WEIGHTS
+    torn.write_bytes(torn.read_bytes()[:-1])
+    assert checkpoint.average(tmp_path, [*range(8)])[0] == [6, 7]
+    assert checkpoint.average(tmp_path, [4, 5]) == ([], {})
 
 
 def test_newest_two_and_best_keep_their_state_and_averaged_ones_their_weights(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def batches(monkeypatch: pytest.MonkeyPatch, trainer: Trainer) -> list[Batch]:
     tried: list[Batch] = []
     backward = trainer.backward
 
-    def noted(batch: Batch, *place: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    def noted(batch: Batch, *place: int) -> list[torch.Tensor]:
         tried.append(batch)
         return backward(batch, *place)
 

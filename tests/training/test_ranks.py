@@ -67,7 +67,7 @@ def short_of_memory(trainer: Trainer, fitting: int) -> Trainer:
     """Let rank 1 alone run out of memory, with more than `fitting` cells per side."""
     backward = trainer.backward
 
-    def small(batch: Batch, *place: int) -> tuple[Tensor, list[Tensor]]:
+    def small(batch: Batch, *place: int) -> list[Tensor]:
         if trainer.ranks.rank == 1 and batch.source.numel() + batch.target_in.numel() > 2 * fitting:
             raise torch.OutOfMemoryError
         return backward(batch, *place)
@@ -100,7 +100,7 @@ def validations(ranks: Ranks) -> Found:
     for count in (len(lines), 1):
         source, target = map(list, zip(*lines[:count], strict=True))
         validator = Validator("valid", source, target, ("en", "de"), vocabulary, TrainingConfig())
-        found[f"{count} lines"] = asdict(validator.validate(model, 100, ranks))
+        found[f"{count} lines"] = validator.validate(model, 100, ranks)
 
     def fail(*_: object) -> list[str]:
         raise MemoryError("no room")

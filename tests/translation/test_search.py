@@ -14,7 +14,7 @@ from nmt.errors import NmtError
 from nmt.ids import BOS, EOS, FIRST_PIECE
 from nmt.model.attention import MultiHeadAttention
 from nmt.model.transformer import Memory, Transformer
-from nmt.translation.engine import TorchEngine, NetworkSteps
+from nmt.translation.engine import NetworkSteps, TorchEngine
 from nmt.translation.hypothesis import Hypothesis, SearchOptions, length_penalty
 from nmt.translation.search import _top_k, beam_search
 

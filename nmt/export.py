@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,15 @@ from nmt.data.vocabulary import Vocabulary
 from nmt.errors import NmtError, UsageError
 from nmt.ids import BOS, EOS, FIRST_PIECE, UNK
 from nmt.model.attention import MultiHeadAttention
-from nmt.model.transformer import AddNorm, DecoderLayer, EncoderLayer, FeedForward, Transformer, sinusoids
+from nmt.model.decoder_only import DecoderOnly
+from nmt.model.network import Network
+from nmt.model.transformer import AddNorm, FeedForward, Transformer, sinusoids
 from nmt.reporting import Reporter
 from nmt.saved_model import SavedModel
 from nmt.scoring.metrics import Score, bleu
 from nmt.storage import replaced_folder
 from nmt.translation import ctranslate2_engine
-from nmt.translation.ctranslate2_engine import CONFIG, CTranslate2Engine, library
+from nmt.translation.ctranslate2_engine import CONFIG, engine_for, library
 from nmt.translation.engine import TorchEngine
 from nmt.translation.hypothesis import Engine, SearchOptions
 from nmt.translation.translator import MAX_SOURCE_PIECES, Translator
@@ -38,6 +41,7 @@ def export(path: Path, quantization: str | None, reporter: Reporter) -> None:
     if quantization not in (None, "int8"):
         raise UsageError(f"--quantization {quantization}: must be int8; without the option weights stay fp32")
     model = SavedModel.open(path)
+    engine_class = engine_for(model.description.model)
     folder, vocabulary = ctranslate2_engine.export_folder(model), model.vocabulary
     heldout = model.heldout("valid") or model.heldout("test")
     # Hashed before the network is read: if training replaces the weights in between, the export counts as outdated.
@@ -49,7 +53,7 @@ def export(path: Path, quantization: str | None, reporter: Reporter) -> None:
         for kind in dict.fromkeys((None, quantization)):  # fp32 first, where nothing is rounded
             precision = kind or "fp32"
             write(part, network, vocabulary, kind, digests | {"precision": precision})
-            exported = CTranslate2Engine(part, vocabulary)
+            exported = engine_class(part, vocabulary)
             # A model translates random sentences without confidence: after one rounding error int8 differs to the end.
             pieces = 1 if kind and not heldout else None
             equal = compare(engine, exported, sources, precision, pieces)
@@ -61,7 +65,7 @@ def export(path: Path, quantization: str | None, reporter: Reporter) -> None:
     reporter.say(f"{folder}: {size / 2**20:,.0f} MiB in {precision}; next: nmt translate -m {path} --engine ctranslate2 FILE")
 
 
-def write(folder: Path, network: Transformer, vocabulary: Vocabulary, quantization: str | None, record: dict[str, Any]) -> None:
+def write(folder: Path, network: Network, vocabulary: Vocabulary, quantization: str | None, record: dict[str, Any]) -> None:
     """Write the network in CTranslate2's format, replacing an earlier one, with the record of what it was made from."""
     spec = specification(network, vocabulary)
     spec.validate()
@@ -100,36 +104,52 @@ def _sources(vocabulary: Vocabulary, lines: list[str]) -> list[list[int]]:
 
 def _bleu(engine: Engine, model: SavedModel, source: list[str], reference: list[str]) -> Score:
     copies = model.description.data.copies_letterless
-    translator = Translator(engine, model.vocabulary, *model.description.languages, copies=copies)
+    translator = Translator(
+        engine, model.vocabulary, *model.description.languages, copies=copies, network=model.description.model
+    )
     return bleu(translator.translate(source[:BLEU_LINES]), [reference[:BLEU_LINES]])
 
 
-def specification(network: Transformer, vocabulary: Vocabulary) -> Any:
-    """CTranslate2's `TransformerSpec` with copies of the weights, because quantization scales them in place."""
-    specs, config, d_model = library().specs, network.config, network.config.d_model
-    relu, is_pre = specs.Activation.RELU, config.norm == "pre"
-    spec = specs.TransformerSpec.from_config([config.layers] * 2, config.heads, pre_norm=is_pre, activation=relu)
-    spec.encoder.embeddings[0].weight = spec.decoder.embeddings.weight = _copy(network.embedding.weight)
-    for stack in (spec.encoder, spec.decoder):
-        stack.scale_embeddings = True
-        stack.position_encodings.encodings = sinusoids(MAX_POSITIONS, d_model).numpy()
-    spec.decoder.projection.weight = _copy(network.output)
-    if is_pre:
-        _norm(spec.encoder.layer_norm, network.encoder_norm)
-        _norm(spec.decoder.layer_norm, network.decoder_norm)
-    layers: list[EncoderLayer | DecoderLayer] = [*network.encoder, *network.decoder]
-    for into, layer in zip((*spec.encoder.layer, *spec.decoder.layer), layers, strict=True):
-        _attention(into.self_attention, layer.self_attention, layer.add_norms[0], [3 * d_model])
-        _feed_forward(into.ffn, layer.feed_forward, layer.add_norms[-1])
-    for into, decoder in zip(spec.decoder.layer, network.decoder, strict=True):
-        _attention(into.attention, decoder.cross_attention, decoder.add_norms[1], [d_model, 2 * d_model])
+def specification(network: Network, vocabulary: Vocabulary) -> Any:
+    """CTranslate2's description of a network, with copies of the weights, because quantization scales them in place."""
+    specs, config = library().specs, network.config
+    activation = {"relu": specs.Activation.RELU, "gelu": specs.Activation.GELUTanh}[config.activation]
+    shape = {"num_heads": config.heads, "pre_norm": config.norm == "pre", "activation": activation}
     pieces = vocabulary.pieces(range(len(vocabulary)))
-    spec.register_source_vocabulary(pieces)
-    spec.register_target_vocabulary(pieces)
+    if isinstance(network, DecoderOnly):
+        spec = specs.TransformerDecoderModelSpec.from_config(config.layers, **shape)
+        _stack(spec.decoder, network, network.stack, network.norm)
+        spec.register_vocabulary(pieces)
+    else:
+        assert isinstance(network, Transformer)
+        spec = specs.TransformerSpec.from_config([config.layers] * 2, **shape)
+        _stack(spec.encoder, network, network.encoder, network.encoder_norm)
+        _stack(spec.decoder, network, network.decoder, network.decoder_norm)
+        rows = config.d_model, 2 * config.d_model  # of the queries, and of keys and values
+        for into, layer in zip(spec.decoder.layer, network.decoder, strict=True):
+            _attention(into.attention, layer.cross_attention, layer.add_norms[1], rows)
+        spec.register_source_vocabulary(pieces)
+        spec.register_target_vocabulary(pieces)
+        spec.config.decoder_start_token, spec.config.add_source_eos = pieces[BOS], True
+    spec.decoder.projection.weight = _copy(network.output)
     spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = pieces[UNK], pieces[BOS], pieces[EOS]
-    spec.config.decoder_start_token, spec.config.add_source_eos = pieces[BOS], True
     spec.config.layer_norm_epsilon = config.layer_norm_epsilon
     return spec
+
+
+def _stack(spec: Any, network: Transformer | DecoderOnly, layers: Iterable[Any], norm: nn.Module) -> None:
+    """Embeddings, positions, the layers without their attention to another stack, and the norm at the end."""
+    config, embedding = network.config, network.embedding
+    embeddings = spec.embeddings[0] if isinstance(spec.embeddings, list) else spec.embeddings
+    embeddings.weight = _copy(embedding.weight)
+    spec.scale_embeddings = not embedding.learned
+    positions = embedding.positions if embedding.learned else sinusoids(MAX_POSITIONS, config.d_model)
+    spec.position_encodings.encodings = _copy(positions)
+    if config.norm == "pre":
+        _norm(spec.layer_norm, norm)
+    for into, layer in zip(spec.layer, layers, strict=True):
+        _attention(into.self_attention, layer.self_attention, layer.add_norms[0], [3 * config.d_model])
+        _feed_forward(into.ffn, layer.feed_forward, layer.add_norms[-1])
 
 
 def _copy(tensor: Tensor) -> np.ndarray:
@@ -145,7 +165,7 @@ def _norm(spec: Any, norm: nn.Module) -> None:
     spec.gamma, spec.beta = _copy(norm.weight), _copy(norm.bias)
 
 
-def _attention(spec: Any, attention: MultiHeadAttention, add_norm: AddNorm, blocks: list[int]) -> None:
+def _attention(spec: Any, attention: MultiHeadAttention, add_norm: AddNorm, blocks: Sequence[int]) -> None:
     """`blocks` are the rows of each input projection: CTranslate2 stacks those of the same states, as ours are stacked."""
     _norm(spec.layer_norm, add_norm.norm)
     weights = (*attention.in_weight.split(blocks), attention.out.weight)

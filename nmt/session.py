@@ -47,6 +47,8 @@ class Session:
                 self.validators[split] = Validator(
                     name, *text, plan.languages, data.vocabulary, self.config, self.description.data.copies_letterless
                 )
+        for validator in self.validators.values():
+            validator.check_lengths(trainer.model.config)
         self.resumed_at, self.minutes_before = self.progress.update, self.progress.minutes
         self.micro_batch_tokens = self.progress.micro_batch_tokens
         self.saved_at = self.progress.update  # update of the newest checkpoint

@@ -14,6 +14,7 @@ from nmt.description import LANGUAGE
 from nmt.errors import UsageError
 from nmt.model_directory import BEFORE
 from nmt.saved_model import SavedModel
+from nmt.translation.hypothesis import SearchOptions
 
 OWN_PRESET = {"wmt14": "base", "demo": "demo"}  # by corpus; any other one's preset follows from its size
 
@@ -88,6 +89,7 @@ def check(request: Request) -> Options:
         name = OWN_PRESET.get(request.data, "tiny") if request.preset is None else request.preset
         own = find_preset(name)
     recipe = settle(own, tables, request.flags)
+    _refuse_contradictions(recipe)
     if origin and (changed := _differences(_lasting(described.languages, own), _lasting(languages, recipe))):
         raise UsageError(f"--from {origin.directory.path}: {'; '.join(changed)}; a trained model keeps these")
     return Options(request, tables, languages, origin, name, recipe, devices.find_device(recipe.training.device))
@@ -99,6 +101,7 @@ def resolve(options: Options, corpus: Corpus, ranks: int) -> RunPlan:
     if not options.origin and request.preset is None and request.data not in OWN_PRESET:
         name = preset_for(corpus.clean(recipe.training).kept)
         recipe = settle(PRESETS[name], options.tables, request.flags)
+        _refuse_contradictions(recipe)
     precision = devices.find_precision(recipe.training.precision, options.device)
     found = {"device": options.device.type, "precision": precision}
     recipe = replace(recipe, training=recipe.training.model_copy(update=found))
@@ -115,6 +118,22 @@ def resolve(options: Options, corpus: Corpus, ranks: int) -> RunPlan:
             raise UsageError(f"--from {model.weights_path}: no such file, so there are no weights to start from")
         origin = {"data": model.description.data.name, "weights": weights}
     return RunPlan(name, recipe, options.languages, data, origin, ranks, request.command)
+
+
+def _refuse_contradictions(recipe: Preset) -> None:
+    """Raise UsageError where the network cannot do what the training asks of it."""
+    model, training = recipe.model, recipe.training
+    if training.source_loss and (model.architecture, model.mask) != ("decoder-only", "causal"):
+        raise UsageError(
+            "source_loss: a network that sees the whole source has nothing to predict; it takes --architecture "
+            "decoder-only with mask = causal"
+        )
+    longest = training.max_pieces, training.max_pieces + SearchOptions.extra
+    if not model.can_number(*longest):
+        raise UsageError(
+            f"max_positions = {model.max_positions}: too few for pairs of {training.max_pieces} pieces (max_pieces), whose "
+            f"translation may have {SearchOptions.extra} more; that takes {model.positions_for(*longest)}"
+        )
 
 
 def _languages(request: Request, origin: SavedModel | None) -> tuple[str, str]:

@@ -7,12 +7,12 @@ from contextlib import AbstractContextManager, nullcontext
 import numpy as np
 import torch
 
-from nmt.config import TrainingConfig
+from nmt.config import ModelConfig, TrainingConfig
 from nmt.data.batching import FEWEST_TOKENS, Plan
 from nmt.data.preparation import encode
 from nmt.data.vocabulary import Vocabulary
 from nmt.devices import autocast, find_translation_precision
-from nmt.errors import NmtError
+from nmt.errors import NmtError, UsageError
 from nmt.event_log import Event
 from nmt.formatting import counted
 from nmt.lines import is_blank
@@ -54,8 +54,18 @@ class Validator:
         count = min(SAMPLES, len(places))
         # Evenly spaced, and the same at every validation.
         self.sampled = [places[(2 * number + 1) * len(places) // (2 * count)] for number in range(count)]
+        self.lines = [place + 1 for place in places]  # with text on both sides
         pairs = [(source[place], reference[place]) for place in places]
         self.plan = Plan(encode(pairs, vocabulary)[0], config.tokens_per_update, config.seed)
+
+    def check_lengths(self, network: ModelConfig) -> None:
+        """Raise UsageError if a pair has more pieces than the network has positions."""
+        for line, source, target in zip(self.lines, self.plan.sources - 1, self.plan.targets - 1, strict=True):
+            if not network.can_number(source, target):
+                raise UsageError(
+                    f"the {self.name} text, line {line}: {source} and {target} pieces are too many for learned positions, "
+                    f"which end at max_positions = {network.max_positions}; shorten the line or raise the setting"
+                )
 
     def validate(self, model: Network, tokens: int, ranks: Ranks) -> Event:
         """Loss in the training's precision, and BLEU of text decoded with translate's defaults: the same on every rank.
@@ -99,7 +109,7 @@ class Validator:
         device = model.output.device
         # The same arithmetic as `nmt translate`, which must print exactly what is scored here.
         engine = TorchEngine(model, find_translation_precision("auto", device))
-        translator = Translator(engine, self.vocabulary, *self.languages, copies=self.copies)
+        translator = Translator(engine, self.vocabulary, *self.languages, copies=self.copies, network=model.config)
         with _eagerly(model):
             smoothed, nll = self._losses(model, np.arange(len(self.plan.pairs))[ranks.rank :: ranks.count], tokens)
             return smoothed, nll, translator.translate(self.source[ranks.rank :: ranks.count])

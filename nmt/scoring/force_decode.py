@@ -51,6 +51,12 @@ def force_decode(
     model = SavedModel.open(path)
     engine = torch_engine.load(model, device, "auto")
     pairs = list(zip(sources, translations[1], strict=True))
+    network, encode = model.description.model, model.vocabulary.encode
+    for number, (spoken, written) in enumerate(pairs if network.positions == "learned" else [], 1):
+        if not network.can_number(len(encode(spoken)), len(encode(written))):
+            raise UsageError(
+                f"{source}, line {number}: has more pieces than the model has positions ({network.max_positions:,})"
+            )
     groups = (pairs[start : start + SORTED_PAIRS] for start in range(0, len(pairs), SORTED_PAIRS))
     log_probability, tokens = 0.0, 0
     for number, found in enumerate(chain.from_iterable(_forced(engine, model, group) for group in groups), 1):

@@ -20,10 +20,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from nmt.config import ModelConfig
 from nmt.cores import threads
 from nmt.data.vocabulary import Vocabulary
 from nmt.errors import UsageError, first_line
-from nmt.ids import EOS, FIRST_PIECE
+from nmt.ids import BOS, EOS, FIRST_PIECE
 from nmt.process import this_process
 from nmt.saved_model import SavedModel
 from nmt.storage import sha256_of
@@ -41,8 +42,13 @@ CONFIG = "config.json"
 EXPORT_RECORD = "nmt"  # the key in the export's config.json under which nmt records what it was made from
 
 
+Found = list[tuple[list[list[str]], list[float]]]
+
+
 class CTranslate2Engine:
-    """`Engine` of hypothesis.py for a folder that `nmt export` has written."""
+    """`Engine` of hypothesis.py for a folder that `nmt export` has written, of an encoder and a decoder."""
+
+    interface = "Translator"  # of CTranslate2
 
     def __init__(self, folder: Path, vocabulary: Vocabulary, device: str = "cpu") -> None:
         """`device` is cpu, cuda, or auto: cuda where there is a GPU. Raises UsageError if it or the export cannot be used."""
@@ -58,9 +64,9 @@ class CTranslate2Engine:
         shares = {"inter_threads": self.workers, "intra_threads": count // self.workers}
         try:
             gpu = this_process().local_rank % max(1, gpus)
-            self.translator = ctranslate2.Translator(str(folder), device, device_index=gpu, **shares)
+            self.translator = getattr(ctranslate2, self.interface)(str(folder), device, device_index=gpu, **shares)
             if device == "cuda":  # only computing shows whether the GPU can be used
-                self.translator.translate_batch([self._pieces([EOS])], max_decoding_length=1)
+                self._found([[EOS]], 1, SearchOptions(beam=1))
         except (RuntimeError, ValueError) as error:
             fault = f"--device {device}: CTranslate2 cannot use {folder} ({first_line(error)})"
             raise UsageError(f"{fault}; use --device cpu, or another version of ctranslate2") from None
@@ -96,34 +102,36 @@ class CTranslate2Engine:
 
     def _search_freely(self, sources: Sources, limit: int, options: SearchOptions) -> list[list[Hypothesis]]:
         """Search with nothing forbidden, so that scores are the model's own. At the limit, EOS may be missing."""
-        settings = {"min_decoding_length": 0, "return_scores": True, "return_end_token": True}
         found = []
-        for result in self._translate(sources, limit, options, **settings):
-            penalties = [len(pieces) ** _their_alpha(options) for pieces in result.hypotheses]
-            log_p = [score * penalty for score, penalty in zip(result.scores, penalties, strict=True)]
-            found.append(self._ranked(result.hypotheses, log_p, limit, options))
+        for texts, scores in self._found(sources, limit, options):
+            penalties = [len(pieces) ** _their_alpha(options) for pieces in texts]
+            log_p = [score * penalty for score, penalty in zip(scores, penalties, strict=True)]
+            found.append(self._ranked(texts, log_p, limit, options))
         return found
 
     def _search_strictly(self, source: Sequence[int], limit: int, options: SearchOptions) -> list[Hypothesis]:
         """Search with the forbidden tokens removed, and score without that."""
-        [result] = self._translate([source], limit, options, min_decoding_length=1, suppress_sequences=self.forbidden)
-        texts = result.hypotheses
-        scores = self.translator.score_batch([self._pieces(source)] * len(texts), texts, max_input_length=0)
-        ranked = self._ranked(texts, [sum(score.log_probs) for score in scores], limit, options)
+        [(texts, _)] = self._found([source], limit, options, self.forbidden)
+        texts = [[piece for piece in pieces if piece != self.pieces[EOS]] for pieces in texts]
+        ranked = self._ranked(texts, self._log_probabilities(source, texts), limit, options)
         ended = [hypothesis for hypothesis in ranked if not hypothesis.at_limit]
         return (ended or ranked)[: options.n_best]
 
-    def _translate(self, sources: Sources, limit: int, options: SearchOptions, **settings: Any) -> Any:
-        return self.translator.translate_batch(
+    def _found(self, sources: Sources, limit: int, options: SearchOptions, forbidden: list[list[str]] | None = None) -> Found:
+        """The pieces of each source's hypotheses, with EOS if they ended, and CTranslate2's scores of them."""
+        results = self.translator.translate_batch(
             [self._pieces(source) for source in sources],
-            beam_size=options.beam,
-            patience=SEARCH_PATIENCE,
-            num_hypotheses=1 if options.beam == 1 else int(options.beam * SEARCH_PATIENCE + 0.5),  # as it rounds
-            length_penalty=_their_alpha(options),
             max_input_length=0,  # else it would silently cut longer sources
+            min_decoding_length=1 if forbidden else 0,
             max_decoding_length=limit,
-            **settings,
+            **_settings(options, forbidden),
         )
+        return [(result.hypotheses, result.scores) for result in results]
+
+    def _log_probabilities(self, source: Sequence[int], texts: list[list[str]]) -> list[float]:
+        """Of each text as a translation of the source, with its EOS."""
+        scores = self.translator.score_batch([self._pieces(source)] * len(texts), texts, max_input_length=0)
+        return [sum(score.log_probs) for score in scores]
 
     def _pieces(self, ids: Sequence[int]) -> list[str]:
         return [self.pieces[id] for id in ids]
@@ -138,14 +146,58 @@ class CTranslate2Engine:
         return sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)
 
 
+class CTranslate2OneStack(CTranslate2Engine):
+    """The same for a decoder-only network: the source and BOS are the prompt, and the translation continues it."""
+
+    interface = "Generator"
+
+    def _found(self, sources: Sources, limit: int, options: SearchOptions, forbidden: list[list[str]] | None = None) -> Found:
+        results = self.translator.generate_batch(
+            [self._pieces([*source, BOS]) for source in sources],
+            include_prompt_in_result=False,
+            min_length=1 if forbidden else 0,
+            max_length=limit,
+            **_settings(options, forbidden),
+        )
+        return [(result.sequences, result.scores) for result in results]
+
+    def _log_probabilities(self, source: Sequence[int], texts: list[list[str]]) -> list[float]:
+        prompt = self._pieces([*source, BOS])
+        scores = self.translator.score_batch([[*prompt, *text, self.pieces[EOS]] for text in texts], max_input_length=0)
+        return [sum(score.log_probs[-len(text) - 1 :]) for score, text in zip(scores, texts, strict=True)]
+
+
 def _is_allowed(found: Hypothesis, limit: int) -> bool:
     """Whether a hypothesis consists of text and ended by itself below its limit."""
     return 0 < len(found.ids) < limit and min(found.ids) >= FIRST_PIECE
 
 
+def _settings(options: SearchOptions, forbidden: list[list[str]] | None) -> dict[str, Any]:
+    """What both of CTranslate2's interfaces are told."""
+    return {
+        "beam_size": options.beam,
+        "patience": SEARCH_PATIENCE,
+        "num_hypotheses": 1 if options.beam == 1 else int(options.beam * SEARCH_PATIENCE + 0.5),  # as it rounds
+        "length_penalty": _their_alpha(options),
+        "suppress_sequences": forbidden,
+        "return_scores": True,
+        "return_end_token": True,
+    }
+
+
 def _their_alpha(options: SearchOptions) -> float:
     """The length penalty, but never 0, with which CTranslate2 would stop at the first hypothesis that ends."""
     return options.length_penalty or 1e-6
+
+
+def engine_for(config: ModelConfig) -> type[CTranslate2Engine]:
+    """The engine of an exported network. Raises UsageError for one that CTranslate2's format cannot carry."""
+    if config.architecture == "transformer":
+        return CTranslate2Engine
+    if config.architecture == "decoder-only" and config.mask == "causal":
+        return CTranslate2OneStack
+    what = "a recurrent network" if config.architecture == "rnn" else "one stack that sees the whole source (mask = prefix)"
+    raise UsageError(f"CTranslate2's format cannot carry {what}; translate with --engine torch")
 
 
 def library() -> Any:
@@ -170,8 +222,8 @@ def content_digest(folder: Path) -> str:
     config = json.loads((folder / CONFIG).read_bytes())
     config.pop(EXPORT_RECORD, None)
     digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode())
-    for name in ("model.bin", "shared_vocabulary.json"):
-        digest.update(bytes.fromhex(sha256_of(folder / name)))
+    for path in (folder / "model.bin", *sorted(folder.glob("*vocabulary.json"))):
+        digest.update(bytes.fromhex(sha256_of(path)))
     return digest.hexdigest()
 
 
@@ -191,4 +243,4 @@ def load(model: SavedModel, device: str, precision: str) -> CTranslate2Engine:
         raise UsageError(f"{folder}: {fault}; run `nmt export -m {model.directory.path}`") from None
     if precision not in ("auto", exported):
         raise UsageError(f"--precision {precision}: the model is exported in {exported}; leave the option out")
-    return CTranslate2Engine(folder, model.vocabulary, device)
+    return engine_for(model.description.model)(folder, model.vocabulary, device)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from numbers import Integral, Real
 from typing import TypeVar
 
+from nmt.config import ModelConfig
 from nmt.data.vocabulary import Vocabulary
 from nmt.errors import NmtError, UsageError, check_kind
 from nmt.lines import clean, is_blank, needs_no_translation
@@ -15,7 +16,7 @@ from nmt.translation.splitting import cut, sentences, trimmed
 from nmt.translation.windows import windows
 from nmt.writing import writes_spaces
 
-MAX_SOURCE_PIECES = 512  # a longer sentence is translated in parts
+MAX_SOURCE_PIECES = 512  # a longer sentence is translated in parts, and with few learned positions even a shorter one
 
 Item = TypeVar("Item")
 Progress = Callable[[float], None]  # called after each batch with its share of the work, a fraction
@@ -32,16 +33,19 @@ class Translator:
         target: str,
         batch_tokens: int | None = None,
         copies: bool = True,
+        network: ModelConfig | None = None,
     ) -> None:
         """The source language selects the sentence splitter; both languages decide the spacing between sentences.
 
         `batch_tokens` is the most source pieces in a batch, including padding; by default the engine decides. `copies` says
-        whether lines without a letter are copied.
+        whether lines without a letter are copied. `network` is given where its positions may end.
         """
         self.engine, self.vocabulary, self.source = engine, vocabulary, source
         self.spaced = writes_spaces(source), writes_spaces(target)
         self.copies, self.batch_tokens = copies, batch_tokens or engine.batch_tokens
         self.process_id = os.getpid()
+        lengths = range(MAX_SOURCE_PIECES, 0, -1)
+        self.max_pieces = next(n for n in lengths if not network or network.can_number(n, n + SearchOptions.extra))
 
     def translate(
         self,
@@ -112,7 +116,7 @@ class Translator:
     def _segments(self, sentence: str) -> Line:
         if needs_no_translation(sentence, self.copies):
             return [(sentence, sentence)]
-        first, *rest = cut(self.vocabulary, self.vocabulary.encode(sentence), MAX_SOURCE_PIECES)
+        first, *rest = cut(self.vocabulary, self.vocabulary.encode(sentence), self.max_pieces)
         line: Line = [Segment(first, is_part=bool(rest))]
         for ids in rest:
             line += [self._gap(" "), Segment(ids, is_part=True)]
@@ -138,8 +142,9 @@ def load_translator(
         searcher = ctranslate2_engine.load(model, device, precision)
     else:
         raise UsageError(f"--engine {engine}: must be torch or ctranslate2")
-    description = model.description
-    return Translator(searcher, model.vocabulary, *description.languages, batch_tokens, description.data.copies_letterless)
+    described = model.description
+    copies = described.data.copies_letterless
+    return Translator(searcher, model.vocabulary, *described.languages, batch_tokens, copies, described.model)
 
 
 def batches(items: Sequence[Item], size: Callable[[Item], int], tokens: int) -> Iterator[Sequence[Item]]:

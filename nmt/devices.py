@@ -33,7 +33,7 @@ def find_device(name: str) -> torch.device:
         return torch.device("cpu")
     if not torch.cuda.is_available():
         raise UsageError("--device cuda: PyTorch finds no CUDA device here; use --device cpu")
-    device = torch.device("cuda", this_process().local_rank % torch.cuda.device_count())
+    device = _own_gpu()
     # On Hopper and newer GPUs PyTorch prefers cuDNN's attention, which plans for some 30 ms at every new shape and keeps each
     # plan forever. Here nearly every batch has a new shape; PyTorch's own kernels need no plan.
     torch.backends.cuda.enable_cudnn_sdp(False)
@@ -46,6 +46,11 @@ def find_device(name: str) -> torch.device:
             raise NmtError(fault) from None
         raise UsageError(fault) from None
     return device
+
+
+def _own_gpu() -> torch.device:
+    """The GPU of this process."""
+    return torch.device("cuda", this_process().local_rank % torch.cuda.device_count())
 
 
 def find_precision(name: str, device: torch.device) -> str:

@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 from typer.testing import Result
 
+from nmt.config import ModelConfig
 from nmt.lines import read_lines
 from nmt.training.trainer import Trainer
 from tests.conftest import call
@@ -40,12 +41,15 @@ CLOCKS = {"tokens_per_second", "minutes"}  # what two equal runs log differently
 
 
 def recipe(folder: Path, **changes: object) -> Path:
-    """Write the recipe to a file, with these settings of either table changed or added to [training]."""
+    """Write the recipe to a file, with these settings of either table changed or added."""
     text = RECIPE
     for name, value in changes.items():
         line = f"{name} = {json.dumps(value)}"
         text, found = re.subn(rf"(?m)^{name} = .*", line, text)
-        text += "" if found else line + "\n"
+        if not found and name in ModelConfig.model_fields:
+            text = text.replace("[model]\n", f"[model]\n{line}\n")
+        elif not found:
+            text += line + "\n"
     path = folder / "recipe.toml"
     path.write_text(text)
     return path

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections import Counter
+from typing import Any
 
 import pytest
 import torch
@@ -13,11 +14,18 @@ from nmt.config import ModelConfig
 from nmt.errors import NmtError
 from nmt.ids import BOS, EOS, FIRST_PIECE
 from nmt.model.attention import MultiHeadAttention
+from nmt.model.build import build
 from nmt.model.transformer import Memory, Transformer
 from nmt.translation.engine import NetworkSteps, TorchEngine
 from nmt.translation.hypothesis import Hypothesis, SearchOptions, length_penalty
 from nmt.translation.search import _top_k, beam_search
 
+OTHERS: dict[str, dict[str, Any]] = {
+    "learned": {"positions": "learned", "norm": "pre", "max_positions": 100},
+    "prefix": {"architecture": "decoder-only"},
+    "causal": {"architecture": "decoder-only", "mask": "causal", "positions": "learned", "max_positions": 200},
+    "rnn": {"architecture": "rnn", "layers": 1},
+}
 WORDS = 3  # pieces of the toy models besides the special ids
 SIZE = FIRST_PIECE + WORDS
 
@@ -76,6 +84,21 @@ def test_wide_beam_finds_the_best_of_all_strings(seed: int, alpha: float) -> Non
             assert math.isclose(found.log_probability, true.log_probability, abs_tol=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["transformer", *OTHERS])
+@torch.no_grad()
+def test_wide_beam_over_a_network_finds_the_best_of_all_strings(kind: str) -> None:
+    """The same over real networks, whose own probabilities are those of teacher forcing."""
+    model = small_model(1, SIZE, **OTHERS.get(kind, {}))
+    source = [FIRST_PIECE, FIRST_PIECE + 2, FIRST_PIECE + 1]
+    strings = [list(pieces) for n in (1, 2, 3) for pieces in itertools.product(range(FIRST_PIECE, SIZE), repeat=n)]
+    scores = [forced_score(model, source, ids) / length_penalty(len(ids) + 1, 0.6) for ids in strings]
+    best = sorted(range(len(strings)), key=lambda place: -scores[place])[:5]
+    options = SearchOptions(beam=(WORDS + 1) * WORDS**3, n_best=5, extra=0)
+    [found] = TorchEngine(model).search([source], options)
+    assert [hypothesis.ids for hypothesis in found] == [strings[place] for place in best]
+    assert [hypothesis.score for hypothesis in found] == pytest.approx([scores[place] for place in best], abs=1e-4)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_beam_of_one_is_greedy(seed: int) -> None:
     """The likeliest permitted token at each step, EOS not first, until EOS is the likeliest or the limit is reached."""
@@ -99,10 +122,10 @@ def test_length_penalty_is_wu_et_als(length: int, expected: float) -> None:
     assert math.isclose(length_penalty(length, 0.6), expected, abs_tol=1e-4)
 
 
-def small_model(seed: int, size: int = 40) -> Transformer:
+def small_model(seed: int, size: int = 40, **settings: Any) -> Any:
     """A random model with outputs sharp enough that some sentences end early and others late."""
     torch.manual_seed(seed)
-    model = Transformer(ModelConfig(layers=2, d_model=32, heads=4, d_ff=64), size).eval()
+    model: Any = build(ModelConfig(**{"layers": 2, "d_model": 32, "heads": 4, "d_ff": 64} | settings), size).eval()
     with torch.no_grad():
         model.embedding.weight.mul_(1.5)
         model.embedding.weight[EOS] /= 1.5
@@ -119,6 +142,7 @@ class UncachedSteps(NetworkSteps):
     """The same model without a cache: every prefix is decoded from scratch."""
 
     prefix: Tensor | None = None
+    beam = 1
 
     def step(self, tokens: Tensor) -> Tensor:
         self.prefix = tokens[:, None] if self.prefix is None else torch.cat([self.prefix, tokens[:, None]], 1)
@@ -126,12 +150,13 @@ class UncachedSteps(NetworkSteps):
 
     def keep(self, sentences: Tensor) -> None:
         assert self.prefix is not None
-        self.prefix = self.prefix.unflatten(0, (self.memory.mask.size(0), -1))[sentences].flatten(0, 1)
+        self.prefix = self.prefix.unflatten(0, (-1, self.beam))[sentences].flatten(0, 1)
         self.memory.keep(sentences)
 
     def reorder(self, beams: Tensor) -> None:
         assert self.prefix is not None
         held = self.prefix.unflatten(0, (len(beams), -1))
+        self.beam = beams.size(1)
         self.prefix = held.gather(1, beams.unsqueeze(2).expand(-1, -1, held.size(2))).flatten(0, 1)
 
 
@@ -143,11 +168,11 @@ def forced_score(model: Transformer, source: list[int], ids: list[int]) -> float
 
 
 @pytest.mark.parametrize("beam", [1, 4, 8])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("kind", "seed"), [*(("transformer", seed) for seed in range(5)), *((kind, 5) for kind in OTHERS)])
 @torch.no_grad()
-def test_cache_changes_no_token_and_scores_are_the_models_own(seed: int, beam: int) -> None:
+def test_cache_changes_no_token_and_scores_are_the_models_own(kind: str, seed: int, beam: int) -> None:
     """Search equals search without a cache, and its scores equal teacher forcing, while sentences leave the batch."""
-    model, sources = small_model(seed), sentences(seed)
+    model, sources = small_model(seed, **OTHERS.get(kind, {})), sentences(seed)
     options = SearchOptions(beam=beam, n_best=min(beam, 2), extra=12)
     found = TorchEngine(model).search(sources, options)
     padded = torch.nn.utils.rnn.pad_sequence([torch.tensor([*s, EOS]) for s in sources], batch_first=True)

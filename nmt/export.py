@@ -27,7 +27,7 @@ from nmt.translation.engine import TorchEngine
 from nmt.translation.hypothesis import Engine, SearchOptions
 from nmt.translation.translator import MAX_SOURCE_PIECES, Translator
 
-MAX_POSITIONS = 1_024  # rows of the table of positions, beyond which CTranslate2 fails; no search comes near it
+MAX_POSITIONS = 2_048  # rows of the table of sinusoids, beyond which CTranslate2 fails; no search comes near it
 COMPARED_SENTENCES = 200
 # The share of sentences whose greedy ids may differ, though one always may: rounding can decide a near tie differently. int8
 # rounds more: trained models differ in a tenth, and a model that differs in most sentences is damaged rather than rounded.

@@ -113,7 +113,7 @@ def marian_model(workload: dict[str, Any]) -> Any:
     """Dropout where the paper has it, as in nmt. LayerNorm's epsilon is 1e-5, sines come before cosines: no difference
     in work.
     """
-    from transformers import MarianConfig, MarianMTModel  # type: ignore[import-not-found]
+    from transformers import MarianConfig, MarianMTModel
 
     sizes = workload["sizes"]
     config = MarianConfig(

@@ -140,7 +140,7 @@ def test_peers_get_the_weights_of_the_model(tmp_path: Path) -> None:
     directory = make_miniature(tmp_path / "model")
     saved = SavedModel.open(directory.path)
     workload: dict[str, Any] = {"model": str(directory.path), "sizes": saved.config["model"]}
-    model = saved.network()
+    model: Any = saved.network()
     embedding, layers = translators.parameters(workload)
     assert embedding.numel() + sum(weight.numel() for weight in layers.values()) == model.count_parameters()
     state = torch.randn(2, 3, model.config.d_model)

@@ -67,7 +67,7 @@ def each(search: Callable[[Ids, int], Ids]) -> Search:
 def marian_search(workload: dict[str, Any], precision: str) -> Search:
     """`generate` of Hugging Face, with its cache and PyTorch's fused attention."""
     import torch
-    from transformers import GenerationConfig  # type: ignore[import-not-found]
+    from transformers import GenerationConfig
 
     from tests.benchmarks.contenders import BOS, PAD, marian_model, sinusoids
 

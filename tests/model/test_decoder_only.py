@@ -1,5 +1,7 @@
 """One stack over source and target, beside Hugging Face's GPT-2 and one plain pass over the whole sequence."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -9,7 +11,7 @@ from nmt.ids import BOS, EOS
 from nmt.model.attention import additive_mask
 from nmt.model.decoder_only import DecoderOnly
 
-SIZES = {
+SIZES: Any = {
     "architecture": "decoder-only",
     "layers": 2,
     "d_model": 32,
@@ -36,7 +38,7 @@ def test_logits_are_those_of_hugging_faces_gpt2(form: str, equal: bool) -> None:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     torch.manual_seed(1)
-    sizes = {"vocab_size": 50, "n_positions": 64, "n_embd": 32, "n_layer": 2, "n_head": 4}
+    sizes: Any = {"vocab_size": 50, "n_positions": 64, "n_embd": 32, "n_layer": 2, "n_head": 4}
     theirs = GPT2LMHeadModel(GPT2Config(**sizes, activation_function=form)).eval()
     randomised(theirs)
     ours = DecoderOnly(GPT2, 50).eval()

@@ -1,5 +1,7 @@
 """What holds for every architecture: decoding with a cache, in batches and with beams gives the states of one plain pass."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -9,9 +11,9 @@ from nmt.ids import BOS, EOS, PAD
 from nmt.model.build import build
 from nmt.model.network import Network
 
-SMALL = {"d_model": 32, "heads": 4, "d_ff": 64, "dropout": 0.0, "layers": 2, "max_positions": 32}
+SMALL: Any = {"d_model": 32, "heads": 4, "d_ff": 64, "dropout": 0.0, "layers": 2, "max_positions": 32}
 LIKE_GPT2 = {"norm": "pre", "positions": "learned", "activation": "gelu", "initialisation": "gpt2"}
-EACH = {
+EACH: dict[str, Any] = {
     "transformer": {},
     "transformer like gpt2": LIKE_GPT2,
     "prefix": {"architecture": "decoder-only"},
@@ -21,10 +23,10 @@ EACH = {
 LENGTHS = (6, 3, 5)  # pieces of the sources
 
 
-@pytest.fixture(params=EACH.values(), ids=EACH)
-def network(request: pytest.FixtureRequest) -> Network:
+@pytest.fixture(params=EACH)
+def network(request: pytest.FixtureRequest) -> Any:
     torch.manual_seed(1)
-    made = build(ModelConfig(**SMALL | request.param), 50).eval()
+    made = build(ModelConfig(**SMALL | EACH[request.param]), 50).eval()
     with torch.no_grad():
         for parameter in made.parameters():  # random biases and norms too
             parameter.copy_(torch.randn_like(parameter) * 0.3)

@@ -32,7 +32,7 @@ def test_states_equal_a_loop_over_cells() -> None:
         for word in words:
             state = forward(word.unsqueeze(0), state)
             right.append(state)
-        state, left = torch.zeros(1, 16), []
+        state, left = torch.zeros(1, 16), list[torch.Tensor]()
         for word in words.flip(0):
             state = backward(word.unsqueeze(0), state)
             left.insert(0, state)

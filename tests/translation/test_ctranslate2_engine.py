@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,9 +14,11 @@ from nmt.data.vocabulary import Vocabulary
 from nmt.export import write
 from nmt.ids import BOS, EOS, FIRST_PIECE
 from nmt.lines import read_lines
+from nmt.model.build import build
+from nmt.model.network import Network
 from nmt.model.transformer import Transformer
 from nmt.saved_model import SavedModel
-from nmt.translation.ctranslate2_engine import CTranslate2Engine
+from nmt.translation.ctranslate2_engine import CTranslate2Engine, engine_for
 from nmt.translation.engine import TorchEngine
 from nmt.translation.hypothesis import Hypothesis, SearchOptions, length_penalty
 from nmt.translation.translator import MAX_SOURCE_PIECES
@@ -23,36 +26,41 @@ from nmt.translation.translator import MAX_SOURCE_PIECES
 pytest.importorskip("ctranslate2")
 
 GREEDY = SearchOptions(beam=1)
-Pair = tuple[Transformer, CTranslate2Engine]
-each_norm = pytest.mark.parametrize("norm", ["post", "pre"])
+Pair = tuple[Network, CTranslate2Engine]
+KINDS: dict[str, dict[str, object]] = {
+    "post": {},
+    "like gpt2": {"norm": "pre", "positions": "learned", "max_positions": 150, "activation": "gelu"},
+    "one stack": {"architecture": "decoder-only", "mask": "causal"},
+}
+each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-def exported(model: Transformer, vocabulary: Vocabulary, folder: Path) -> CTranslate2Engine:
+def exported(model: Network, vocabulary: Vocabulary, folder: Path) -> CTranslate2Engine:
     write(folder, model, vocabulary, None, {})
-    return CTranslate2Engine(folder, vocabulary)
+    return engine_for(model.config)(folder, vocabulary)
 
 
 @pytest.fixture(scope="module")
 def random_model(vocabulary: Vocabulary, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pair]:
-    """Makes a random model with that `norm`, and its export.
+    """Makes a random model of that kind, and its export.
 
     No bias is 0 and no norm's gain is 1, so that leaving one out would show. EOS is likely enough that some hypotheses end
     by themselves and some would end before they began.
     """
     made: dict[str, Pair] = {}
 
-    def make(norm: str) -> Pair:
-        if norm not in made:
+    def make(kind: str) -> Pair:
+        if kind not in made:
             torch.manual_seed(4)
-            settings = {"layers": 2, "d_model": 32, "heads": 4, "d_ff": 48, "norm": norm, "layer_norm_epsilon": 0.03}
-            model = Transformer(ModelConfig.model_validate(settings), len(vocabulary)).eval()
+            settings = {"layers": 2, "d_model": 32, "heads": 4, "d_ff": 48, "layer_norm_epsilon": 0.03} | KINDS[kind]
+            model: Any = build(ModelConfig.model_validate(settings), len(vocabulary)).eval()
             with torch.no_grad():
                 for parameter in model.parameters():
                     parameter.add_(0.1 * torch.randn_like(parameter))
                 model.embedding.weight.mul_(2)
                 model.embedding.weight[EOS].mul_(8)
-            made[norm] = (model, exported(model, vocabulary, tmp_path_factory.mktemp(norm)))
-        return made[norm]
+            made[kind] = (model, exported(model, vocabulary, tmp_path_factory.mktemp("kind")))
+        return made[kind]
 
     return make
 
@@ -67,7 +75,7 @@ def ids(found: list[list[Hypothesis]]) -> list[list[list[int]]]:
     return [[hypothesis.ids for hypothesis in hypotheses] for hypotheses in found]
 
 
-def forced(model: Transformer, source: Sequence[int], ids: Sequence[int]) -> float:
+def forced(model: Network, source: Sequence[int], ids: Sequence[int]) -> float:
     """The model's own log-probability of a translation, EOS included, from one pass."""
     with torch.no_grad():
         states = model.decode(torch.tensor([[BOS, *ids]]), model.encode(torch.tensor([[*source, EOS]])))
@@ -75,9 +83,7 @@ def forced(model: Transformer, source: Sequence[int], ids: Sequence[int]) -> flo
     return float(log_p[range(len(ids) + 1), [*ids, EOS]].sum())
 
 
-def assert_promises(
-    model: Transformer, sources: list[list[int]], found: list[list[Hypothesis]], options: SearchOptions
-) -> None:
+def assert_promises(model: Network, sources: list[list[int]], found: list[list[Hypothesis]], options: SearchOptions) -> None:
     """All that hypothesis.py promises of the results of an engine."""
     assert len(found) == len(sources)
     for source, hypotheses in zip(sources, found, strict=True):
@@ -95,11 +101,11 @@ def assert_promises(
             assert hypothesis.score == pytest.approx(hypothesis.log_probability / penalty, abs=1e-6)
 
 
-@each_norm
+@each_kind
 @pytest.mark.parametrize("extra", [4, 50])
-def test_greedy_search_is_ours(norm: str, extra: int, random_model: Callable[[str], Pair], vocabulary: Vocabulary) -> None:
+def test_greedy_search_is_ours(kind: str, extra: int, random_model: Callable[[str], Pair], vocabulary: Vocabulary) -> None:
     """Greedy ids and log-probabilities of a random model are ours, both for those ended by EOS and by the limit."""
-    model, engine = random_model(norm)
+    model, engine = random_model(kind)
     sources, options = random_sources(vocabulary, 60), SearchOptions(beam=1, extra=extra)
     ours, theirs = TorchEngine(model).search(sources, options), engine.search(sources, options)
     assert ids(theirs) == ids(ours)
@@ -107,13 +113,13 @@ def test_greedy_search_is_ours(norm: str, extra: int, random_model: Callable[[st
     assert {hypothesis.at_limit for [hypothesis] in ours} == {True, False}
 
 
-@each_norm
+@each_kind
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
 def test_n_best_lists_keep_the_promises(
-    norm: str, alpha: float, random_model: Callable[[str], Pair], vocabulary: Vocabulary
+    kind: str, alpha: float, random_model: Callable[[str], Pair], vocabulary: Vocabulary
 ) -> None:
     """A random model prefers forbidden ids, EOS first, and no end; also where the beam is wider than the vocabulary."""
-    model, engine = random_model(norm)
+    model, engine = random_model(kind)
     sources = random_sources(vocabulary, 30)
     options = SearchOptions(beam=4, length_penalty=alpha, n_best=4, extra=6)
     assert_promises(model, sources, engine.search(sources, options), options)
@@ -121,13 +127,13 @@ def test_n_best_lists_keep_the_promises(
     assert_promises(model, sources[:1], engine.search(sources[:1], wide), wide)
 
 
-@each_norm
+@each_kind
 @pytest.mark.parametrize("extra", [4, 50])
 def test_the_first_of_several_is_the_one_found_alone(
-    norm: str, extra: int, random_model: Callable[[str], Pair], vocabulary: Vocabulary
+    kind: str, extra: int, random_model: Callable[[str], Pair], vocabulary: Vocabulary
 ) -> None:
     """F5: however many are asked for, and although many sentences of a random model are searched again."""
-    _, engine = random_model(norm)
+    _, engine = random_model(kind)
     sources = random_sources(vocabulary, 60)
     one, two, four = (ids(engine.search(sources, SearchOptions(extra=extra, n_best=n_best))) for n_best in (1, 2, 4))
     assert [found[0] for found in two] == [found[0] for found in four] == [found for [found] in one]

@@ -15,4 +15,4 @@ def test_attention_is_a_distribution_over_the_source() -> None:
         assert weights.sum(1).allclose(torch.ones(len(target) + 1), atol=1e-5)
         [alone] = engine.force([(source, target)])
         torch.testing.assert_close(torch.tensor(alone.attention), weights, atol=1e-5, rtol=1e-4)
-    assert all(layer.cross_attention.recorded is None for layer in engine.model.decoder)
+    assert all(attention.recorded is None for attention in engine.model.attentions["cross"])

@@ -41,10 +41,8 @@ def find_device(name: str) -> torch.device:
         matrix = torch.ones(8, 8, device=device)
         (matrix @ matrix).sum().item()
     except RuntimeError as error:
-        fault = f"--device {name}: the GPU cannot be used ({first_line(error)}); use --device cpu"
-        if this_process().count > 1:  # so that the process with the broken GPU reports it
-            raise NmtError(fault) from None
-        raise UsageError(fault) from None
+        kind = NmtError if this_process().count > 1 else UsageError  # of several, the process with the broken GPU reports it
+        raise kind(f"--device {name}: the GPU cannot be used ({first_line(error)}); use --device cpu") from None
     return device
 
 

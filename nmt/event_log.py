@@ -32,21 +32,17 @@ class EventLog:
         if self.path.exists():
             for line in self.path.read_bytes().split(b"\n"):
                 with suppress(ValueError):
-                    events.append(json.loads(line))
-        return [event for event in events if _is_event(event)]
+                    event = json.loads(line)
+                    if isinstance(event, dict) and {"event", "step"} <= event.keys():
+                        events.append(event)
+        return events
 
     def truncate(self, update: int, validated: Collection[int], finished: bool = False) -> None:
         """Drop what a run resumed after this update will log again: later events, validations of updates other than
         `validated`, and, unless the run is `finished`, its last event.
         """
-
-        def repeats(kind: str, step: int) -> bool:
-            return step > update or (kind == "validation" and step not in validated) or (kind == "average" and not finished)
-
+        kept = [event for event in self.read() if event["step"] <= update]
+        kept = [event for event in kept if event["event"] != "validation" or event["step"] in validated]
+        kept = [event for event in kept if event["event"] != "average" or finished]
         if self.path.exists():
-            kept = [event for event in self.read() if not repeats(event["event"], event["step"])]
             replace_text(self.path, "".join(json.dumps(event) + "\n" for event in kept))
-
-
-def _is_event(event: Any) -> bool:
-    return isinstance(event, dict) and isinstance(event.get("event"), str) and type(event.get("step")) is int

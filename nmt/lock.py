@@ -44,16 +44,11 @@ def locked(directory: ModelDirectory, restart: bool = False) -> Iterator[SavedMo
 
 def _started(directory: ModelDirectory, restart: bool) -> SavedModel | None:
     """The run in the directory. Raises UsageError where it is damaged, or where config.json is another program's."""
-    if directory.exists() and restart:
+    if restart and directory.exists():
         read_config(directory)
-    elif directory.exists():
-        try:
-            return SavedModel.open(directory.path)
-        except UsageError as error:
-            raise UsageError(f"{error}, or discard the run with --restart") from None
-    elif saved(directory.checkpoints) and not restart:
-        raise UsageError(
-            f"{directory.path}: there are checkpoints here, but no config.json; restore it from a copy, or discard the run "
-            "with --restart"
-        )
-    return None
+    if restart or not (directory.exists() or saved(directory.checkpoints)):
+        return None
+    try:
+        return SavedModel.open(directory.path)
+    except UsageError as error:
+        raise UsageError(f"{error}, or discard the run with --restart") from None

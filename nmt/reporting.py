@@ -48,10 +48,6 @@ class Reporter:
         with suppress(OSError):  # the terminal may have been closed
             self.bar.stop()
 
-    @property
-    def on_terminal(self) -> bool:
-        return not self.bar.disable
-
     def say(self, text: str) -> None:
         if not self.quiet:
             self._print(text)

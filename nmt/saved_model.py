@@ -63,12 +63,9 @@ class SavedModel:
             return None
         paths = self.directory.heldout_paths(split, self.description.languages)
         source, target = (list(islice(read_lines(path), count + 1)) for path in paths)
-        for path, lines in zip(paths, (source, target), strict=True):
-            if len(lines) != count:
-                found = f"{len(lines):,}" if len(lines) < count else "more"
-                raise UsageError(f"{path}: holds {found} lines instead of {count:,}; restore it from a copy")
-        expected = data.sha256.get(split)  # BEFORE has none
-        if expected and fingerprint(zip(source, target, strict=True)) != (count, expected):
+        digest = data.sha256.get(split)  # BEFORE has none
+        whole = len(source) == len(target) == count
+        if not whole or (digest and fingerprint(zip(source, target, strict=True)) != (count, digest)):
             raise UsageError(f"{paths[0]}: this and {paths[1].name} are not the text of config.json; restore both from a copy")
         return source, target
 
@@ -92,10 +89,7 @@ class SavedModel:
 
     def weights_sha256(self) -> str | None:
         """The digest of the weights file; None where there is none, as where only an export was shipped."""
-        try:
-            return sha256_of(self.weights_path)
-        except FileNotFoundError:
-            return None
+        return sha256_of(self.weights_path) if self.weights_path.exists() else None
 
 
 def read_config(directory: ModelDirectory) -> dict[str, Any]:
@@ -107,21 +101,17 @@ def read_config(directory: ModelDirectory) -> dict[str, Any]:
             "directory with --model"
         )
     try:
-        config = json.loads(_read(path))
-    except ValueError as error:
-        raise UsageError(f"{path}: not JSON ({error}); restore it from a copy") from None
-    found = config.get("format") if isinstance(config, dict) else None
+        config: dict[str, Any] = json.loads(_read(path))
+        found = config["format"]
+    except (ValueError, TypeError, KeyError):
+        raise UsageError(f"{path}: damaged, or another program's; restore it from a copy") from None
     if found != FORMAT:
         raise UsageError(f"{path}: format {found!r:.40}, but this nmt reads format {FORMAT}; use the nmt it came from")
-    return dict(config)
+    return config
 
 
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
-    except FileNotFoundError:
-        raise UsageError(
-            f"{path}: no such file; training has saved nothing yet, or the model directory is incomplete"
-        ) from None
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; restore it from a copy") from None

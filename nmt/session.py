@@ -172,7 +172,7 @@ class Session:
             self.warn_once(f"out of memory: continuing with micro-batches of {size:,} tokens")
         status = f"loss {interval['loss']:.3f}, {interval['tokens_per_second']:,} tokens/s, {self._time_left(update)} left"
         reporter.bar.update(self.task, completed=update, status=status)
-        if not reporter.on_terminal and update % LINE_EVERY == 0:
+        if reporter.bar.disable and update % LINE_EVERY == 0:
             reporter.say(f"update {update:,} of {self.config.steps:,}: {status}, lr {interval['lr']:.2e}")
 
     def write_report(self) -> None:
@@ -210,8 +210,8 @@ class Session:
         if done >= ESTIMATE_AFTER and known not in self.estimated:
             self.estimated.add(known)
             unknown = "" if known else "; how long these take, the first will show"
-            ahead_of_us = f"{counted(steps - update, 'update')} and {counted(ahead, 'validation')}"
-            self.reporter.say(f"about {duration(left)} to the end, {ahead_of_us} from here{unknown}")
+            to_do = f"{counted(steps - update, 'update')} and {counted(ahead, 'validation')}"
+            self.reporter.say(f"about {duration(left)} to the end, {to_do} from here{unknown}")
             if left > A_DAY:
                 self.warn_once("this is more than a day; a smaller --preset or fewer --steps finish sooner")
         return duration(left) if known else f"over {duration(left)}"

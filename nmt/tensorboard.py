@@ -1,5 +1,6 @@
 """The log of a run in TensorBoard's format, if the extra `tensorboard` is installed."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,10 @@ class TensorBoard:
 
     def __init__(self, folder: Path, update: int) -> None:
         """Continue after this update: TensorBoard hides what an interrupted run logged for later ones. Raises OSError."""
-        try:
+        self._writer: Any = None
+        with suppress(ImportError):
             from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            self._writer: Any = None
-        else:
+
             self._writer = SummaryWriter(str(folder), purge_step=update + 1)
 
     def add(self, event: dict[str, Any]) -> None:

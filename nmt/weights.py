@@ -36,10 +36,8 @@ def load_weights(path: Path, kind: str = "") -> dict[str, Tensor]:
             raise ValueError("not all of it is finite fp32 numbers")
         if label.get(DIGEST, "") not in ("", _digest(weights)):
             raise ValueError("it is not what was written")
-    except FileNotFoundError:
-        raise UsageError(f"{path}: no such file") from None
     except (SafetensorError, OSError, ValueError, AttributeError) as error:
-        raise UsageError(f"{path}: not a weights file, or damaged ({error}); restore it from a copy") from None
+        raise UsageError(f"{path}: missing, damaged or not a weights file ({error}); restore it from a copy") from None
     if kind and label.get(KIND, "") not in ("", kind):
         raise UsageError(f"{path}: made for a model of other languages, vocabulary or architecture; restore the model's own")
     return weights

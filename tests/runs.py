@@ -129,3 +129,10 @@ def last_error(done: Result) -> str:
     *_, last = done.stderr.splitlines()
     assert last.startswith("nmt: ")
     return last
+
+
+def flip_a_bit(path: Path) -> None:
+    """Turn over the last bit of a file."""
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)

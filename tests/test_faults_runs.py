@@ -15,7 +15,7 @@ import torch
 from nmt.training.trainer import Trainer
 from nmt.validation import Validator
 from tests.conftest import call
-from tests.runs import after_updates, assert_mean, files, of, outcome, train, without_digests, words
+from tests.runs import after_updates, assert_mean, files, flip_a_bit, of, outcome, train, without_digests, words
 
 
 def moved(path: Path, disk: Path) -> Path:
@@ -129,14 +129,6 @@ def test_a_run_goes_on_without_a_reader(corpus: Path, straight: Path, tmp_path: 
 # Averages.
 
 
-def flip(checkpoint: Path) -> None:
-    """Turn over the last bit of a checkpoint's weights."""
-    file = checkpoint / "model.safetensors"
-    content = bytearray(file.read_bytes())
-    content[-1] ^= 1
-    file.write_bytes(content)
-
-
 def forget_average(model: Path) -> None:
     """Drop the log's last event: a kill may prevent it, and an earlier nmt never wrote one."""
     log = model / "metrics.jsonl"
@@ -157,7 +149,7 @@ def test_a_run_says_what_its_weights_are_the_mean_of_and_what_they_are_worth(ove
 
 def test_a_mean_of_fewer_is_said_and_logged(finished: Path, corpus: Path) -> None:
     """F6: A checkpoint to average is damaged while the run goes on: one warning, and the log has those that went in."""
-    flip(finished / "checkpoints" / "step-000016")
+    flip_a_bit(finished / "checkpoints" / "step-000016" / "model.safetensors")
     done = train(finished, corpus, "--steps", "30", "--average", "9", validate_every=2)
     assert done.exit_code == 0, done.stderr
     [warning] = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
@@ -169,7 +161,7 @@ def test_a_mean_of_fewer_is_said_and_logged(finished: Path, corpus: Path) -> Non
 
 def test_good_weights_of_a_finished_run_stay(finished: Path, corpus: Path) -> None:
     """F6: One of a finished run's checkpoints rots, and the log lacks the average: the same command changes nothing."""
-    flip(finished / "checkpoints" / "step-000016")
+    flip_a_bit(finished / "checkpoints" / "step-000016" / "model.safetensors")
     forget_average(finished)
     before = files(finished)
     done = train(finished, corpus)

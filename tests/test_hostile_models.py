@@ -19,7 +19,7 @@ from nmt.errors import UsageError
 from nmt.saved_model import SavedModel
 from nmt.training import checkpoint
 from tests.conftest import call, refusal
-from tests.runs import train, without_digests
+from tests.runs import flip_a_bit, train, without_digests
 from tests.training.test_checkpoint import trained as adam
 
 Change = Callable[[dict[str, Any]], object]
@@ -29,12 +29,6 @@ def rewrite(path: Path, change: Change) -> None:
     content = json.loads(path.read_text())
     change(content)
     path.write_text(json.dumps(content))
-
-
-def flip_a_bit(path: Path, place: int = -1) -> None:
-    content = bytearray(path.read_bytes())
-    content[place] ^= 1
-    path.write_bytes(content)
 
 
 def refused(command: str, model: Path, corpus: Path) -> str:
@@ -104,7 +98,7 @@ def test_held_out_text_is_the_text_that_was_held_out(finished: Path, corpus: Pat
     left.write_bytes(target), right.write_bytes(source)
     assert "not the text" in refused("score", finished, corpus)
     left.write_bytes(gzip.compress(b"\n" * 1_000, 1)), right.write_bytes(target)
-    assert "holds more lines instead of 3" in refused("score", finished, corpus)
+    assert "not the text" in refused("score", finished, corpus)
     left.write_bytes(source)
     assert call("score", "-m", finished).exit_code == 0
 

@@ -147,8 +147,7 @@ def restore(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer
         optimizer.load_state_dict(own | {"state": moments})
         return progress
     except Exception as error:  # torch.load raises half a dozen types for a torn file
-        fault = first_line(error)
-        raise UsageError(f"{path}: not a training state of this version, or damaged ({fault})") from None
+        raise UsageError(f"{path}: not a training state of this version, or damaged ({first_line(error)})") from None
 
 
 def _sizes(moments: dict[int, dict[str, Tensor]]) -> dict[int, dict[str, torch.Size]]:

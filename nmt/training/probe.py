@@ -28,7 +28,6 @@ def find_micro_batch(trainer: Trainer, limit: int) -> int:
     size = MIN_TOKENS
     while size < limit and _peak_memory(trainer, 2 * size) < budget:
         size *= 2
-    trainer.optimizer.zero_grad(set_to_none=True)
     torch.cuda.empty_cache()
     return min(size, limit)
 

@@ -48,9 +48,7 @@ class Ranks:
             return
         on_gpu = device.type == "cuda"
         if on_gpu and torch.cuda.device_count() < process.local_count:
-            raise UsageError(
-                f"torchrun starts {process.local_count} processes on a machine with {torch.cuda.device_count()} GPUs"
-            )
+            raise UsageError(f"torchrun starts {process.local_count} processes on a machine with fewer GPUs")
         if on_gpu:
             torch.cuda.set_device(process.local_rank)
         with _lost_rank_reported():

@@ -5,9 +5,9 @@
     .venv/bin/python -m tests.benchmarks.architectures warmup [--updates 5000]
     .venv/bin/python -m tests.benchmarks.architectures models MODEL MODEL ...
 
-`pace` takes turns training by each settings file, and says how many updates 50 minutes make. `encode` times the encoding of one
-sentence of n tokens. `warmup` trains deep thin Transformers with the rate rising for 0, 100 or 4,000 updates to the same height,
-where it stays. `models` scores trained models, and times and weighs them.
+`pace` takes turns training by each settings file, and says how many updates 50 minutes make. `encode` times the encoding of a
+sentence of n tokens. `warmup` trains deep thin Transformers; the rate rises for 0, 100 or 4,000 updates to the same height
+and stays there. `models` scores trained models, and times and weighs them.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -86,10 +86,9 @@ def pace(options: argparse.Namespace) -> None:
 
 
 @torch.inference_mode()
-def encode(_: argparse.Namespace) -> None:
-    sizes = {"d_model": 256, "heads": 4, "d_ff": 512}
+def encode(_options: argparse.Namespace) -> None:
     kinds = {
-        "Transformer, 3 layers": ModelConfig(layers=3, **sizes),  # type: ignore[arg-type]
+        "Transformer, 3 layers": ModelConfig(layers=3, d_model=256, heads=4, d_ff=512),
         "RNN": ModelConfig(architecture="rnn", layers=1, d_model=338, heads=2),
     }
     networks = {name: build(config, 4_000).eval() for name, config in kinds.items()}
@@ -98,7 +97,7 @@ def encode(_: argparse.Namespace) -> None:
         source = torch.randint(FIRST_PIECE, 4_000, (1, length))
         source[0, -1] = EOS
         times: dict[str, list[float]] = {name: [] for name in networks}
-        for _ in range(30):
+        for _round in range(30):
             for name, network in networks.items():
                 began = time.perf_counter()
                 network.encode(source)
@@ -122,11 +121,12 @@ class Rising(Trainer):
 def warmup(options: argparse.Namespace) -> None:
     marks = [options.updates * part // 5 for part in range(1, 6)]
     rows: list[list[object]] = []
-    for norm in ("post", "pre"):
+    norms: tuple[Literal["post", "pre"], ...] = ("post", "pre")
+    for norm in norms:
         for rising in (0, 100, 4_000):
-            model = ModelConfig(layers=12, d_model=64, heads=4, d_ff=128, dropout=0.0, norm=norm)  # type: ignore[arg-type]
+            model = ModelConfig(layers=12, d_model=64, heads=4, d_ff=128, dropout=0.0, norm=norm)
             trainer = trainer_for(None, "demo", model, tokens_per_update=1_024)
-            trainer.__class__, trainer.rising = Rising, rising  # type: ignore[assignment,attr-defined]
+            trainer.__class__, trainer.rising = Rising, rising  # type: ignore[attr-defined]
             losses: dict[int, float] = {}
             for _, pairs in islice(trainer.plan.updates(), options.updates):
                 trainer.update(pairs)
@@ -153,9 +153,8 @@ def models(options: argparse.Namespace) -> None:
         assert test
         done = [event for event in EventLog(saved.directory.metrics_path).read() if event["event"] == "average"][-1]
         command = [sys.executable, "-m", "nmt", "score", "--model", str(path), "--metric", "all", "--format", "json"]
-        scores = {
-            one["metric"]: one["score"] for one in json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-        }
+        printed = subprocess.run(command, check=True, capture_output=True).stdout
+        scores = {one["metric"]: one["score"] for one in json.loads(printed)}
         chrf = next(score for metric, score in scores.items() if metric.startswith("chrF"))
         translator = load_translator(saved)
         speeds = []

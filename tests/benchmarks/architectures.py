@@ -44,8 +44,9 @@ MINUTES = 50
 HEIGHT = 1e-3  # of the learning rate after the warm-up
 
 
-def table(head: list[str], rows: list[list[object]]) -> None:
-    for cells in (head, ["---"] * len(head), *rows):
+def table(head: list[str], rows: list[list[Any]]) -> None:
+    lines: list[list[Any]] = [head, ["---"] * len(head), *rows]
+    for cells in lines:
         print("|", " | ".join(map(str, cells)), "|")
 
 
@@ -76,7 +77,7 @@ def pace(options: argparse.Namespace) -> None:
                 trainers[name].update(pairs)
                 tokens += trainers[name].plan.target_tokens(pairs)
             speeds[name].append(tokens / (time.perf_counter() - began))
-    rows: list[list[object]] = []
+    rows: list[list[Any]] = []
     for name, trainer in trainers.items():
         speed = statistics.median(speeds[name][1:])  # the first round warms up
         per_update = trainer.plan.targets.sum() / sum(1 for _ in trainer.plan.epoch(0))
@@ -92,7 +93,7 @@ def encode(_options: argparse.Namespace) -> None:
         "RNN": ModelConfig(architecture="rnn", layers=1, d_model=338, heads=2),
     }
     networks = {name: build(config, 4_000).eval() for name, config in kinds.items()}
-    rows: list[list[object]] = []
+    rows: list[list[Any]] = []
     for length in (8, 16, 32, 64, 128, 256, 512):
         source = torch.randint(FIRST_PIECE, 4_000, (1, length))
         source[0, -1] = EOS
@@ -102,7 +103,7 @@ def encode(_options: argparse.Namespace) -> None:
                 began = time.perf_counter()
                 network.encode(source)
                 times[name].append(1_000 * (time.perf_counter() - began))
-        row: list[object] = [length]
+        row: list[Any] = [length]
         for name, config in kinds.items():
             row += [steps(config, length, length)["encode"], f"{statistics.median(times[name][5:]):.2f}"]
         rows.append(row)
@@ -120,7 +121,7 @@ class Rising(Trainer):
 
 def warmup(options: argparse.Namespace) -> None:
     marks = [options.updates * part // 5 for part in range(1, 6)]
-    rows: list[list[object]] = []
+    rows: list[list[Any]] = []
     norms: tuple[Literal["post", "pre"], ...] = ("post", "pre")
     for norm in norms:
         for rising in (0, 100, 4_000):
@@ -146,7 +147,7 @@ def _mean_loss(trainer: Trainer) -> float:
 
 
 def models(options: argparse.Namespace) -> None:
-    rows: list[list[object]] = []
+    rows: list[list[Any]] = []
     for path in options.names:
         saved = SavedModel.open(path)
         test = saved.heldout("test")

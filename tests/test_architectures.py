@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nmt.config import PRESETS
+from nmt.config import PRESETS, ModelConfig
+from nmt.description import VocabularyFile
 from nmt.saved_model import SavedModel
 from nmt.sizes import parameters
 from tests.conftest import call, refusal
@@ -137,3 +138,12 @@ def test_a_preset_in_another_architecture_has_about_as_many_parameters(corpus: P
     own = PRESETS["demo"].model
     assert (model.layers, model.d_model) == (2 * own.layers, own.d_model)
     assert parameters(model, 2_000)["total"] == pytest.approx(parameters(own, 2_000)["total"], rel=0.15)
+
+
+def test_digests_of_the_first_version_still_hold(finished: Path) -> None:
+    """Frozen: weights of before are recognised. A new setting counts only where it differs from its default."""
+    described = SavedModel.open(finished).description
+    first = described.model_copy(update={"model": ModelConfig(), "vocabulary": VocabularyFile(size=9, sha256="0" * 64)})
+    assert first.kind == "fafb4f4004b0f86627c71fa05ceb5b6772baffaf00c1730cb5d158c4340e38d5"
+    changed = [{"positions": "learned"}, {"activation": "gelu"}, {"initialisation": "gpt2"}, {"architecture": "decoder-only"}]
+    assert len({first.kind, *(first.model_copy(update={"model": ModelConfig(**one)}).kind for one in changed)}) == 5

@@ -190,7 +190,7 @@ def main() -> None:
     parser.add_argument("--data", default="demo")
     parser.add_argument("--updates", type=int, default=20, help="per turn; of warmup in all")
     parser.add_argument("--rounds", type=int, default=4)
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     commands: dict[str, Callable[[argparse.Namespace], None]] = {
         "pace": pace, "encode": encode, "warmup": warmup, "models": models,
     }  # fmt: skip

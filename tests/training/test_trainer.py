@@ -9,8 +9,9 @@ import torch
 from nmt.config import ModelConfig, TrainingConfig
 from nmt.data.batching import Batch, Plan
 from nmt.data.preparation import PreparedPairs, Side
-from nmt.ids import FIRST_PIECE
-from nmt.model.transformer import Transformer
+from nmt.ids import BOS, EOS, FIRST_PIECE
+from nmt.model.attention import additive_mask
+from nmt.model.build import build
 from nmt.training.trainer import Trainer
 from nmt.translation.engine import TorchEngine
 from nmt.translation.hypothesis import SearchOptions
@@ -50,7 +51,7 @@ def trainer_for(
     config = TrainingConfig.model_validate({"warmup": 10, "tokens_per_update": 200} | settings)
     torch.manual_seed(config.seed)
     plan = Plan(pairs, config.tokens_per_update, config.seed)
-    return Trainer(Transformer(model, size).to(dtype), plan, config, CPU, "fp32")
+    return Trainer(build(model, size).to(dtype), plan, config, CPU, "fp32")
 
 
 def gradients(trainer: Trainer, cuts: list[list[int]]) -> dict[str, torch.Tensor]:
@@ -145,3 +146,25 @@ def test_copy_task_is_learned() -> None:
         trainer.update(pairs)
     found = TorchEngine(trainer.model).search(unseen, SearchOptions(beam=1))
     assert sum(best[0].ids == string for best, string in zip(found, unseen, strict=True)) >= 0.98 * len(unseen)
+
+
+@pytest.mark.parametrize("source_loss", [False, True])
+def test_loss_of_a_causal_stack(source_loss: bool) -> None:
+    """That of the next tokens of one sequence, of the target alone or of both sides, per target token; in float64."""
+    stack = SMALL.model_copy(update={"architecture": "decoder-only", "mask": "causal"})
+    pairs = random_pairs(3)
+    trainer = trainer_for(pairs, stack, dtype=torch.float64, source_loss=source_loss)
+    batch = trainer.plan.batch(np.arange(3))
+    tokens = trainer.plan.target_tokens(np.arange(3))
+    found, *_ = trainer.backward(batch, tokens)
+    summed = torch.zeros((), dtype=torch.float64)
+    model: Any = trainer.model
+    for source, target in ((pairs.source[row].tolist(), pairs.target[row].tolist()) for row in range(3)):
+        x = model.embedding(torch.tensor([[*source, BOS, *target]]))
+        for block in model.stack:
+            x = block(x, additive_mask(torch.ones(x.size(1), x.size(1)).tril().bool(), x), lambda new: new)
+        log_p = (model.norm(x)[0] @ model.output.T).log_softmax(-1)
+        next_tokens = [*source[1:], EOS, *target, EOS]  # EOS ends the source too
+        smoothed = [0.9 * log_p[place, token] + 0.1 * log_p[place].mean() for place, token in enumerate(next_tokens)]
+        summed -= sum(smoothed if source_loss else smoothed[len(source) :])
+    assert float(found) == pytest.approx(float(summed) / tokens, rel=1e-9)

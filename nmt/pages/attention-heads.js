@@ -31,7 +31,7 @@ function explain() {
     ["Linear", "A last learned matrix " + W + "O</sup></i> of " + by(d_model, d_model) + ", and a bias, " +
       "mixes what the heads have found: " + by(R, d_model) + ", as <i>X</i> was."]
   ];
-  byId("steps").classList.toggle("masked", !!chosen().masked);
+  byId("steps").classList.toggle("masked", !!chosen().masked && !share);
   byId("steps").innerHTML = steps.map(([name, text, factors]) =>
     "<li><b>" + name + "</b><div><p>" + text + "</p>" + (factors ? product(factors) : "") + "</div></li>").join("");
 }

@@ -15,7 +15,7 @@ function explain() {
     " numbers, and " + h + " what the encoder says of source piece <i>j</i>. The weights <i>W</i>, <i>U</i> and <i>v</i> are learned.";
   const annotations = {name: "annotations <i>h</i>", size: [S, 2 * D]};
   const steps = [
-    ["Annotations", "The encoder is two GRUs. One reads from left to right, the other from right to left, a step for each piece. " +
+    ["Encoder", "Two GRUs read the source, one from left to right and one from right to left, a step for each piece. " +
       "Side by side, their states of a piece are its annotation " + h + ", 2 · " + D + " = " + 2 * D + " numbers. All S = " + S +
       " are kept.", [annotations]],
     ["State", "Before it writes piece <i>t</i> the decoder looks with the state " + s + " of the step before: it was computed from " +

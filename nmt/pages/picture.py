@@ -24,10 +24,10 @@ SLANT = 0.71  # sine and cosine of the 45 degrees by which column labels are rot
 WHAT = {"transformer": "Encoder-decoder attention", "decoder-only": "Attention of the target to the source"}
 
 
-def picture(maps: AttentionMaps, name: str = "picture") -> str:
+def picture(maps: AttentionMaps, prefix: str = "picture") -> str:
     """A map of the written pieces (rows) and source pieces (columns). Darkness is the mean weight of the heads that align.
 
-    `name` begins its ids, which must differ from those of other pictures on the same page.
+    `prefix` begins its ids, which must differ from those of other pictures on the same page.
     """
     layer, heads = aligning_layer(len(maps.cross)), maps.cross.shape[1]
     of_layer = f", layer {layer + 1} of {len(maps.cross)}, mean of {heads} heads"
@@ -54,7 +54,7 @@ def picture(maps: AttentionMaps, name: str = "picture") -> str:
         height=top + map_height + MARGIN,
         text=escape(visible(maps.text)),
         translation=escape(visible(maps.translation)),
-        name=name,
+        prefix=prefix,
         what=WHAT[maps.architecture] + of_layer if maps.architecture in WHAT else "Additive attention",
         left=left,
         top=top,

@@ -31,8 +31,8 @@ FORMULA = (
 )
 ADDITIVE_FORMULA = (
     "<h2>How it decides where to look</h2>\n"
-    '<p class="formula"><i>c<sub>t</sub></i> = softmax<sub><i>j</i></sub>(<i>v</i><sup>⊤</sup> tanh(<i>W s</i><sub><i>t</i>−1</sub> '
-    "+ <i>U h<sub>j</sub></i>)) · <i>h</i></p>"
+    '<p class="formula"><i>c<sub>t</sub></i> = softmax<sub><i>j</i></sub>(<i>v</i><sup>⊤</sup> tanh('
+    "<i>W s</i><sub><i>t</i>−1</sub> + <i>U h<sub>j</sub></i>)) · <i>h</i></p>"
 )
 QUANTA = 65_535  # a weight is stored as so many 65,535ths
 

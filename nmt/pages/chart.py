@@ -77,7 +77,7 @@ class Chart:
     over: Literal["update", "minute"] = "update"
 
     def html(self) -> str:
-        newest = max(update for curve in self.curves for update in curve.values)
+        newest = max(update for curve in self.curves for update in curve.values) if self.time else None
         latest = [(curve, curve.values[max(curve.values)]) for curve in self.curves]
         summary = "; ".join(f"{curve.name}, at last {self.label(last)}" for curve, last in latest)
         return (
@@ -111,10 +111,12 @@ class Chart:
         low, high, _ = self._axis
         return 100 * (place(high) - place(value)) / (place(high) - place(low))
 
-    def _reading(self, update: float, values: Sequence[tuple[Curve, float]]) -> str:
-        """When an update was done, and the curves' values there."""
-        place = f"{update:,}" if self.over == "update" else f"{update:,.1f}"
-        when = " · ".join(filter(None, [f"{self.over} {place}", self.time(update) if self.time else ""]))
+    def _reading(self, update: float | None, values: Sequence[tuple[Curve, float]]) -> str:
+        """When an update was done, and the curves' values there. None is each curve's end."""
+        when = "at the end"
+        if update is not None:
+            place = f"{update:,}" if self.over == "update" else f"{update:,.1f}"
+            when = " · ".join(filter(None, [f"{self.over} {place}", self.time(update) if self.time else ""]))
         named = (f'<em class="{one.style}"><span>{one.name} </span>{self.label(value)}</em>' for one, value in values)
         return f"<span>{when}</span>{''.join(named)}"
 

@@ -42,8 +42,8 @@ MEANING = {
     "validation BLEU": "higher is better, up to 100",
 }
 ARCHITECTURES = {
-    "transformer": "<b>Transformer</b> (2017). An encoder reads the source, all its pieces at once. A decoder writes the target; in "
-    "every layer each of its positions looks at the target so far, and at the source.",
+    "transformer": "<b>Transformer</b> (2017). An encoder reads the source, all its pieces at once. A decoder writes the "
+    "target; in every layer each of its positions looks at the target so far, and at the source.",
     "decoder-only": "<b>Decoder-only</b>, as in GPT (2018). One stack reads source and target as a single row of pieces, and "
     "goes on writing it. One attention does the work of the Transformer’s three.",
     "rnn": "<b>RNN with attention</b> (2015), which the Transformer replaced. It reads one piece after another into a state of "
@@ -202,7 +202,7 @@ def translations(reference: str, titles: Sequence[str], shown: Sequence[Shown]) 
 def map_note(maps: AttentionMaps) -> str:
     """What is special about the map of this architecture."""
     if maps.architecture == "rnn":
-        return "Its only attention. The state that looks is that of the step before, so it aligns a little ahead of what it writes."
+        return "Its only attention. The state that looks is that of the step before, which has not read the last piece yet."
     if maps.architecture == "decoder-only":
         return (
             "The share of its one softmax that goes to the source; the rest goes to the target so far, so rows differ in sum."
@@ -225,8 +225,8 @@ def position_tables(subjects: Sequence[Subject], titles: Sequence[str]) -> str:
             html += position_table(
                 table / (3 * table.std()),
                 f"Learned by {title}",
-                f"Drawn at random, then trained. Rows that no training sentence reached are still the noise they were drawn as, "
-                f"and after position {subject.model.max_positions - 1:,} there are no more.",
+                f"Drawn at random, then trained. Rows that no training sentence reached are still the noise they were drawn "
+                f"as, and after position {subject.model.max_positions - 1:,} there are no more.",
             )
     return html
 

@@ -47,4 +47,5 @@ def _drawing(style: str, label: str, pieces: list[str], parts: str) -> str:
         f'<text x="{LABEL_END}" y="{_middle(row) + 5}" text-anchor="end">{escape(piece.replace("▁", "")) or "▁"}</text>'
         for row, piece in enumerate(pieces)
     )
-    return f'<svg class="steps {style}" viewBox="0 0 {WIDTH} {ROW * len(pieces)}" role="img" aria-label="{label}">{labels}{parts}</svg>'
+    size = f"0 0 {WIDTH} {ROW * len(pieces)}"
+    return f'<svg class="steps {style}" viewBox="{size}" role="img" aria-label="{label}">{labels}{parts}</svg>'

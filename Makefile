@@ -26,7 +26,7 @@ demo: .venv/installed
 # Run again, it resumes what was interrupted, and trains nothing anew. Without a display it only names the page.
 ARCHITECTURES := transformer decoder-only rnn
 compare: .venv/installed
-	$(foreach name,$(ARCHITECTURES),$(BIN)/nmt train --data demo --architecture $(name) --steps 400 --validate-every 100 \
+	$(foreach name,$(ARCHITECTURES),$(BIN)/nmt train --data demo --architecture $(name) --steps 600 --validate-every 100 \
 	  --model $(COMPARE)/$(name) &&) true
 	$(BIN)/nmt describe $(addprefix $(COMPARE)/,$(ARCHITECTURES)) --page $(COMPARE)/compare.html
 	@echo; echo "Open $(COMPARE)/compare.html in a browser."

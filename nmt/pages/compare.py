@@ -75,13 +75,13 @@ def write(subjects: Sequence[Subject], output: Path, reporter: Reporter) -> None
 
 
 def sentence(subjects: Sequence[Subject]) -> tuple[str, str] | None:
-    """A short held-out sentence of the first trained model, and its reference translation; None without any."""
+    """A held-out sentence of about seven words, of the first trained model, and its reference translation; None without any."""
     for saved in (subject.saved for subject in subjects if subject.saved):
         for split in ("test", "valid"):
             pairs = list(zip(*(saved.heldout(split) or ([], [])), strict=True))
             short = [pair for pair in pairs if len(pair[0].split()) in WORDS and any(map(str.isalpha, pair[0]))]
             if short:
-                return short[0]
+                return min(short, key=lambda pair: abs(len(pair[0].split()) - WORDS[len(WORDS) // 2]))
     return None
 
 

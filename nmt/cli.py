@@ -270,22 +270,34 @@ def attention(
     page.write(model, " ".join(text or ["-"]), output, svg, device, Reporter(quiet))
 
 
+PRESETS_AND_MODELS = f"Presets ({', '.join(PRESETS)}) and model directories. [default: the model of -m]"
+Names = Annotated[list[str] | None, typer.Argument(metavar="[MODEL]...", help=PRESETS_AND_MODELS, callback=at_home)]
+
+
 @command
 def describe(
-    preset: Annotated[str | None, typer.Argument(help=f"{', '.join(PRESETS)}. [default: the model of -m]")] = None,
+    names: Names = None,
     model: Model = Path("model"),
     form: Form = "text",
-    _quiet: Quiet = False,  # every command accepts it
+    page: Annotated[Path | None, path_option("Also write a page that shows the models side by side.", "--page")] = None,
+    quiet: Quiet = False,
 ) -> None:
-    """Describe a model or a preset. Prints sizes, recipe, FLOPs and memory.
+    """Describe models and presets. Prints sizes, recipe, FLOPs and memory of one, or a comparison of several.
 
     Examples:
       nmt describe --model german
       nmt describe base
+      nmt describe german other base --page compare.html
     """
     from nmt import describe as describing
 
-    standard_output().write(describing.describe(preset, model, form).encode(errors="surrogateescape"))
+    subjects = describing.find(names or [], model)
+    described = describing.describe(subjects, form)
+    if page:
+        from nmt.pages import compare
+
+        compare.write(subjects, page, Reporter(quiet))
+    standard_output().write(described.encode(errors="surrogateescape"))
 
 
 @command

@@ -22,10 +22,11 @@ WRITING_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIP
 class Destination:
     """The target of `--output`."""
 
-    def __init__(self, path: Path) -> None:
-        """Raises UsageError if it cannot be written, so that the user learns of it before the work."""
+    def __init__(self, path: Path, option: str = "--output") -> None:
+        """Raises UsageError if it cannot be written, so that the user learns of it before the work. `option` named it."""
+        self.option = option
         self.path, self.target = path, Path(os.path.realpath(path))  # as the user named it, and with all links followed
-        with writing_to(path):
+        with writing_to(path, option):
             self.is_file = not path.exists() or path.is_file() or path.is_dir()
             self.has_room = self.is_file and os.access(self.target.parent, os.W_OK)  # for other files beside it
             if self.is_file and path.exists():
@@ -39,7 +40,7 @@ class Destination:
 
         Raises NmtError where the disk is full.
         """
-        with writing_to(self.path), self._replacement() if self.is_file else self.path.open("wb") as out:
+        with writing_to(self.path, self.option), self._replacement() if self.is_file else self.path.open("wb") as out:
             yield out
 
     @contextmanager
@@ -65,12 +66,12 @@ class Destination:
 
 
 @contextmanager
-def writing_to(output: Path) -> Iterator[None]:
+def writing_to(output: Path, option: str = "--output") -> Iterator[None]:
     """Turn an OSError into one sentence: NmtError for a full disk and the like, else UsageError."""
     try:
         yield
     except OSError as error:
         if error.errno in WRITING_FAULTS:
-            raise NmtError(f"--output {output}: {error.strerror}") from None
+            raise NmtError(f"{option} {output}: {error.strerror}") from None
         fault = error.strerror if output.parent.is_dir() else f"there is no folder {output.parent}"
-        raise UsageError(f"--output {output}: {fault}; name a file that can be written") from None
+        raise UsageError(f"{option} {output}: {fault}; name a file that can be written") from None

@@ -19,9 +19,9 @@ from tests.conftest import call, refusal
 
 HEAVY = ("torch", "datasets", "sacrebleu", "sentencepiece", "sentencex", "numpy", "ctranslate2", "sacremoses")
 OPTIONS = """
---average --batch-tokens --beam --confidence --config --data --details --device --dropout --engine --examples
+--architecture --average --batch-tokens --beam --confidence --config --data --details --device --dropout --engine --examples
 --force-decode --format --from --help --install-completion --length-penalty --lowercase --metric --micro-batch-tokens
---model --n-best --no-split --norm --output --patience --precision --preset --quantization --quiet --reference
+--model --n-best --no-split --norm --output --page --patience --precision --preset --quantization --quiet --reference
 --restart --seed --sentences --show-completion --source --steps --svg --target --tokens-per-update --validate-every
 --version --vocab-size
 """
@@ -32,7 +32,8 @@ train --data [nowhere]; train --preset [huge]; train --config [none.toml]; train
 train --data demo --device [tpu]; translate [none.txt]; translate -m [nowhere]; translate [--beam 0];
 translate [--length-penalty nan]; translate [--batch-tokens 0]; translate [--n-best 5]; translate [--format xml];
 translate [--details]; translate -m [nowhere] --engine ctranslate2; export -m [nowhere]; export [--quantization int4];
-describe [bsae]; describe base [--format xml]; attention Hello. -m [nowhere] -o page.html; score [none.txt] -r none.ref;
+describe [bsae]; describe base [--format xml]; describe base [away/none]; describe base --page [away/page.html];
+attention Hello. -m [nowhere] -o page.html; score [none.txt] -r none.ref;
 score -m [nowhere]; score [-r] none.ref; train --data=[~/none]; train --config=[~/none];
 train --from=[~/none] --data=demo; train --data=demo --model=[~/file/none]; translate -m[~/none]; translate [~/none];
 translate ~/file -m ~/file --output=[~/file]; score [~/none] -r ~/file; score ~/file --reference=[~/none];

@@ -1,6 +1,7 @@
 """`nmt describe`: its numbers are those of the real model, the real training and the real files."""
 
 import json
+import re
 import shutil
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from nmt.event_log import EventLog
 from nmt.ids import FIRST_PIECE
 from nmt.model.transformer import Transformer
 from nmt.saved_model import SavedModel
-from nmt.sizes import TRAINING_FACTOR, flops, parameters
+from nmt.sizes import TRAINING_FACTOR, flops, parameters, steps
 from nmt.training.loss import loss
 from tests.conftest import call
 
@@ -42,7 +43,7 @@ def test_the_paper_s_base_model() -> None:
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", [name for name, preset in PRESETS.items() if preset.model.architecture == "transformer"])
 def test_parameters_are_those_of_the_model(name: str, norm: str) -> None:
     config = PRESETS[name].model.model_copy(update={"norm": norm})
     with torch.device("meta"):
@@ -97,6 +98,26 @@ def test_a_trained_model(overfitted: Path) -> None:
     words = " ".join(call("describe", "-m", overfitted).stdout.split())
     for shown in (f"best bleu {best['bleu']:.6g} ", best["signature"], saved.config["begun"], saved.config["command"]):
         assert shown in words
+
+
+def test_several_side_by_side(overfitted: Path) -> None:
+    """A column each: the numbers of the log and of sizes.py, and "-" for what a preset has not; as JSON a list."""
+    log = EventLog(overfitted / "metrics.jsonl").read()
+    speeds = [event["tokens_per_second"] for event in log if event["event"] == "training"]
+    [average] = [event for event in log if event["event"] == "average"]
+    rows = [re.split(" {2,}", line.strip()) for line in call("describe", overfitted, "base").stdout.splitlines()]
+    assert rows[:3] == [[str(overfitted), "base"], ["architecture", "Transformer", "Transformer"], ["2+2 layers", "6+6 layers"]]
+    found = {name: values for name, *values in rows[3:] if len(values) == 2}
+    model = SavedModel.open(overfitted).description.model
+    sizes = [steps(config, 25, 25) for config in (model, PRESETS["base"].model)]
+    assert found["parameters"][1] == "63,082,496"
+    for name, key in (("encode 25", "encode"), ("train on 25 + 25", "train"), ("translate 25", "translate")):
+        assert found[f"steps to {name} tokens"] == [str(size[key]) for size in sizes]
+    assert found["training tokens/s"] == [f"{round(sum(speeds) / len(speeds)):,}", "-"]
+    assert found["validation BLEU"] == [f"{average['bleu']:.2f}", "-"]
+    assert found["validation perplexity"] == [f"{average['perplexity']:.2f}", "-"]
+    assert found["updates"] == ["400", "-"]
+    assert as_json(overfitted, "base") == [as_json(overfitted), as_json("base")]
 
 
 def test_a_run_that_has_only_begun(overfitted: Path, tmp_path: Path) -> None:

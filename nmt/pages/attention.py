@@ -24,6 +24,16 @@ from nmt.translation.alignment import aligning_layer
 from nmt.translation.attentions import AttentionMaps
 from nmt.translation.splitting import sentences
 
+FORMULA = (
+    "<h2>How a head decides where to look</h2>\n"
+    '<p class="formula">Attention(<i>Q</i>, <i>K</i>, <i>V</i>) = softmax(<i>QK</i><sup>⊤</sup> / '
+    '√<span class="root"><i>d<sub>k</sub></i></span>) <i>V</i></p>'
+)
+ADDITIVE_FORMULA = (
+    "<h2>How it decides where to look</h2>\n"
+    '<p class="formula"><i>c<sub>t</sub></i> = softmax<sub><i>j</i></sub>(<i>v</i><sup>⊤</sup> tanh('
+    "<i>W s</i><sub><i>t</i>−1</sub> + <i>U h<sub>j</sub></i>)) · <i>h</i></p>"
+)
 QUANTA = 65_535  # a weight is stored as so many 65,535ths
 
 
@@ -63,7 +73,9 @@ def page(maps: AttentionMaps) -> str:
     source, target = map(text, maps.languages)
     layers, heads = maps.cross.shape[:2]
     data: dict[str, object] = {name: list(map(visible, getattr(maps, name))) for name in ("source", "read", "written")}
+    data |= {"mask": maps.mask} if maps.architecture == "decoder-only" else {}
     data |= {"layers": layers, "heads": heads, "d_model": maps.d_model, "layer": aligning_layer(layers), "weights": pack(maps)}
+    recurrent = maps.architecture == "rnn"
     return fill(
         "attention.html",
         head=fill("page.html", title=f"{source} → {target}: {text(maps.text)}"),
@@ -73,6 +85,9 @@ def page(maps: AttentionMaps) -> str:
         translation=text(maps.translation),
         sizes=f"{counted(layers, 'layer')}, {counted(heads, 'head')}, <i>d</i><sub>model</sub> = {maps.d_model:,}; "
         f"{len(maps.source):,} source pieces, {len(maps.written):,} target pieces",
+        formula=ADDITIVE_FORMULA if recurrent else FORMULA,
+        attentions=fill(f"attention-{maps.architecture}.js"),
+        explanation="" if recurrent else fill("attention-heads.js"),
         # Only "</script" and "<!--" could end the JSON early.
         data=json.dumps(data).replace("<", "\\u003c"),
         picture=picture(maps),

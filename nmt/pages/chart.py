@@ -1,4 +1,4 @@
-"""Charts of curves over updates, as HTML and inline SVG that need no script and no other file.
+"""Charts of curves over updates or minutes, as HTML and inline SVG that need no script and no other file.
 
 The SVG stretches to the room it gets. What must not stretch (labels, dots, the values at the pointer) is HTML positioned by
 percentages. Each point that can be read off is an element that shows its values on hover and focus.
@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-Values = dict[int, float]  # by update, in order
+Values = dict[float, float]  # by update or minute, in order
 Scale = Literal["zero", "fit", "log"]  # of the values: linear from 0 or as it fits, or logarithmic
 
 MAX_DRAWN_POINTS = 300  # of a curve
@@ -23,10 +23,10 @@ SMOOTHING_SHARE = 0.01  # the share of a noisy curve's values averaged on either
 
 
 class Curve(NamedTuple):
-    """Values over updates, at least one. Those of the style "training" are noisy: drawn faintly, below their moving average."""
+    """Values by place, at least one. Those of the style "training" are noisy: drawn faintly, below their moving average."""
 
     name: str  # HTML
-    style: str  # a class of report.html
+    style: str  # a class of the page
     values: Values
 
 
@@ -58,10 +58,11 @@ def multiples(low: float, high: float, count: int) -> list[float]:
 
 @dataclass(frozen=True)
 class Chart:
-    """Curves from update 0 to `end` as a figure.
+    """Curves from update (or minute) 0 to `end` as a figure.
 
-    `time` says when an update was done, and `label` formats a value. Unless it begins at zero, the axis fits all but the first
-    updates, whose high values would flatten the rest: the curve enters the plot from above.
+    `time` says when an update was done, if that is one time for all curves, and `label` formats a value. Unless it
+    begins at zero, the axis fits all but the first updates, whose high values would flatten the rest: the curve enters the plot
+    from above.
 
     Places are percentages from the plot's left and top edges.
     """
@@ -70,12 +71,13 @@ class Chart:
     unit: str
     scale: Scale
     curves: Sequence[Curve]
-    time: Callable[[int], str]
-    end: int
+    time: Callable[[float], str] | None
+    end: float
     label: Callable[[float], str]
+    over: Literal["update", "minute"] = "update"
 
     def html(self) -> str:
-        newest = max(update for curve in self.curves for update in curve.values)
+        newest = max(update for curve in self.curves for update in curve.values) if self.time else None
         latest = [(curve, curve.values[max(curve.values)]) for curve in self.curves]
         summary = "; ".join(f"{curve.name}, at last {self.label(last)}" for curve, last in latest)
         return (
@@ -109,9 +111,12 @@ class Chart:
         low, high, _ = self._axis
         return 100 * (place(high) - place(value)) / (place(high) - place(low))
 
-    def _reading(self, update: int, values: Sequence[tuple[Curve, float]]) -> str:
-        """When an update was done, and the curves' values there."""
-        when = " · ".join(filter(None, [f"update {update:,}", self.time(update)]))
+    def _reading(self, update: float | None, values: Sequence[tuple[Curve, float]]) -> str:
+        """When an update was done, and the curves' values there. None is each curve's end."""
+        when = "at the end"
+        if update is not None:
+            place = f"{update:,}" if self.over == "update" else f"{update:,.1f}"
+            when = " · ".join(filter(None, [f"{self.over} {place}", self.time(update) if self.time else ""]))
         named = (f'<em class="{one.style}"><span>{one.name} </span>{self.label(value)}</em>' for one, value in values)
         return f"<span>{when}</span>{''.join(named)}"
 
@@ -134,10 +139,16 @@ class Chart:
     def _labels(self) -> str:
         """The labels of both axes."""
         html = "".join(f'<span class="y" style="top:{self._y(tick):.2f}%">{tick:,.10g}</span>' for tick in self._axis[2])
-        for update in (int(tick) for tick in multiples(0, self.end, 3) if tick.is_integer()):
+        for update in multiples(0, self.end, 3):
+            if self.over == "update" and not update.is_integer():
+                continue
             style = "x last" if update > 0.95 * self.end else "x"  # the last label ends within the plot
-            html += f'<span class="{style}" style="left:{self._x(update):.2f}%">{update:,}<br>{self.time(update)}</span>'
-        return html + '<span class="unit">update<br>time</span>'
+            html += f'<span class="{style}" style="left:{self._x(update):.2f}%">{update:,.10g}{self._below(update)}</span>'
+        return html + f'<span class="unit">{self.over}{"<br>time" if self.time else ""}</span>'
+
+    def _below(self, update: float) -> str:
+        """The second line of a label."""
+        return f"<br>{self.time(update)}" if self.time else ""
 
     def _readable_points(self) -> str:
         """The points that show their values, each in a column that reaches half the way to its neighbours."""

@@ -21,9 +21,16 @@ FONT_SIZE = 14  # as in picture.svg
 SLANT = 0.71  # sine and cosine of the 45 degrees by which column labels are rotated
 
 
-def picture(maps: AttentionMaps) -> str:
-    """A map of the written pieces (rows) and source pieces (columns). Darkness is the mean weight of the heads that align."""
-    layer = aligning_layer(len(maps.cross))
+WHAT = {"transformer": "Encoder-decoder attention", "decoder-only": "Attention of the target to the source"}
+
+
+def picture(maps: AttentionMaps, prefix: str = "picture") -> str:
+    """A map of the written pieces (rows) and source pieces (columns). Darkness is the mean weight of the heads that align.
+
+    `prefix` begins its ids, which must differ from those of other pictures on the same page.
+    """
+    layer, heads = aligning_layer(len(maps.cross)), maps.cross.shape[1]
+    of_layer = f", layer {layer + 1} of {len(maps.cross)}, mean of {heads} heads"
     weights: np.ndarray = maps.cross[layer].mean(0)  # [T, S]
     rows, columns = list(map(visible, maps.written)), list(map(visible, maps.source))
     map_width, map_height = CELL * len(columns), CELL * len(rows)
@@ -47,8 +54,8 @@ def picture(maps: AttentionMaps) -> str:
         height=top + map_height + MARGIN,
         text=escape(visible(maps.text)),
         translation=escape(visible(maps.translation)),
-        layer=f"{layer + 1} of {len(maps.cross)}",
-        heads=maps.cross.shape[1],
+        prefix=prefix,
+        what=WHAT[maps.architecture] + of_layer if maps.architecture in WHAT else "Additive attention",
         left=left,
         top=top,
         map_width=map_width,

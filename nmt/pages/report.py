@@ -45,6 +45,8 @@ def page(config: dict[str, Any], log: Iterable[Event], heldout: Text | None) -> 
     return fill(
         "report.html",
         head=fill("page.html", title=title),
+        chart_style=fill("chart.css"),
+        chart_script=fill("chart.js"),
         title=title,
         command=text(config.get("command", "")),
         headline=headline(config, events, validations),
@@ -64,7 +66,7 @@ def series(events: Iterable[Event], key: str) -> Values:
     return {event["step"]: event[key] for event in events if key in event}
 
 
-def clock(events: Iterable[Event]) -> Callable[[int], str]:
+def clock(events: Iterable[Event]) -> Callable[[float], str]:
     """A function that says when an update was done, interpolated between the events; "" after the last of them."""
     updates, minutes = zip((0, 0.0), *series(events, "minutes").items(), strict=True)
     return lambda update: "" if update > updates[-1] else written("minutes", float(np.interp(update, updates, minutes)))
@@ -130,7 +132,7 @@ def curves(events: list[Event], validations: list[Event]) -> str:
     return f'<h2>Curves</h2>\n<div class="charts">\n{figures}</div>\n{signature}\n{tables}'
 
 
-def table(name: str, events: list[Event], time: Callable[[int], str], columns: list[str]) -> str:
+def table(name: str, events: list[Event], time: Callable[[float], str], columns: list[str]) -> str:
     """A table that opens on demand, thinned so that the lowest and highest number of the first key stay."""
     keys = [key for key in columns if any(key in event for event in events)]
     if not keys:

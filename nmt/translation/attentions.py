@@ -1,4 +1,8 @@
-"""The model's three attentions (paper, section 3.2.3) while it translates one sentence, for every layer and head."""
+"""What the model attends to while it translates one sentence, for every layer and head.
+
+The Transformer has three attentions (paper, section 3.2.3). The one attention of a decoder-only network is cut into the same
+three parts. A recurrent network has only that of target to source.
+"""
 
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -22,18 +26,23 @@ Maps = tuple[np.ndarray, np.ndarray, np.ndarray]  # encoder, decoder and cross a
 
 @dataclass(frozen=True)
 class AttentionMaps:
-    """Attention weights. Each row belongs to the piece that attends; its weights over the columns sum to 1."""
+    """Attention weights. Each row belongs to the piece that attends; its weights over the columns sum to 1.
+
+    In a decoder-only network, a row of `cross` and the same row of `decoder` are one softmax and together sum to 1.
+    """
 
     text: str
     translation: str
     languages: tuple[str, str]  # codes of source and target
-    source: list[str]  # the S pieces that the encoder reads, EOS last, as SentencePiece writes them
+    source: list[str]  # the S pieces read, as SentencePiece writes them; EOS last, but in one stack without it
     read: list[str]  # the T pieces that the decoder reads: BOS and the translation
     written: list[str]  # the T pieces that the decoder predicts: at step t it reads read[t] and writes written[t]
-    encoder: np.ndarray  # [layers, H, S, S]: source to source
-    decoder: np.ndarray  # [layers, H, T, T]: target to target, zero above the diagonal
+    encoder: np.ndarray  # [layers, H, S, S]: source to source; empty if recurrent
+    decoder: np.ndarray  # [layers, H, T, T]: target to target, zero above the diagonal; empty if recurrent
     cross: np.ndarray  # [layers, H, T, S]: target to source
     d_model: int
+    architecture: str = "transformer"
+    mask: str = "prefix"  # of the source in one stack: see ModelConfig
 
 
 def attend(path: Path, text: str, device: str = "auto") -> AttentionMaps:
@@ -54,8 +63,9 @@ def attend(path: Path, text: str, device: str = "auto") -> AttentionMaps:
     maps = attention_maps(engine.model, source, best.ids)
     encoded, read, written = map(vocabulary.pieces, ([*source, EOS], [BOS, *best.ids], [*best.ids, EOS]))
     encoded = encoded[: maps[2].shape[3]]  # one stack reads no EOS of the source
-    translation, d_model = vocabulary.decode(best.ids), engine.model.config.d_model
-    return AttentionMaps(text, translation, description.languages, encoded, read, written, *maps, d_model)
+    translation, config = vocabulary.decode(best.ids), engine.model.config
+    shape = config.d_model, config.architecture, config.mask
+    return AttentionMaps(text, translation, description.languages, encoded, read, written, *maps, *shape)
 
 
 @torch.inference_mode()

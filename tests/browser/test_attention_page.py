@@ -8,7 +8,7 @@ import pytest
 
 from nmt.pages.attention import page
 from tests.browser.conftest import OpenPage, overflow
-from tests.pages.test_attention import old_house, toy
+from tests.pages.test_attention import old_house, one_stack, recurrent, toy
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
@@ -112,6 +112,34 @@ def test_every_choice_shows_the_weights_of_the_model(open_page: OpenPage) -> Non
     shown.locator("tbody td").first.wait_for()  # the page draws its table once it has unpacked the weights
     np.testing.assert_allclose(weights_shown(shown), maps.cross[2, 1], rtol=0, atol=0.00052)
     assert shown.get_by_role("group", name="Layer").get_by_label("3").is_checked()
+
+
+@pytest.mark.parametrize("mask", ["prefix", "causal"])
+def test_one_stack_shows_its_masks_and_shares(open_page: OpenPage, mask: str) -> None:
+    """Each part has the model's weights, hatched where it may not look; a row says how much of its softmax is shown."""
+    maps = one_stack(mask)
+    shown = open_page(page(maps))
+    choose(shown, "Head", "2")
+    for attention, (looks, _, _) in ATTENTIONS.items():
+        choose(shown, "Attention", looks)
+        expected = getattr(maps, attention)[2, 1]
+        if attention == "decoder" or (attention, mask) == ("encoder", "causal"):
+            expected = np.where(np.triu(np.ones_like(expected), 1) > 0, np.nan, expected)
+        np.testing.assert_allclose(weights_shown(shown), expected, rtol=0, atol=0.00052)
+        assert ("together sum to 1" in shown.locator("#caption").inner_text()) == (attention != "encoder")
+    cell(shown, 2, -1).hover()
+    assert reading(shown).endswith("in all 0.600 of 1")
+
+
+def test_a_recurrent_network_has_one_map_and_no_choice(open_page: OpenPage) -> None:
+    """Its weights, its own explanation, and no form."""
+    maps = recurrent()
+    shown = open_page(page(maps), 380)
+    np.testing.assert_allclose(weights_shown(shown), maps.cross[0, 0], rtol=0, atol=0.00052)
+    assert "state that looks is that of the step before" in shown.locator("#caption").inner_text()
+    assert "tanh" in shown.locator("#steps").inner_text()
+    assert not shown.locator("form").is_visible()
+    assert overflow(shown) <= 0
 
 
 @pytest.mark.parametrize("width", [380, 1280])

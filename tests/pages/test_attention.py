@@ -53,9 +53,34 @@ def old_house(**changes: int) -> AttentionMaps:
     return toy(["▁the", "▁old", "▁h", "ouse", "."], ["▁das", "▁alte", "▁Haus", "."], **changes)
 
 
+def one_stack(mask: str = "prefix") -> AttentionMaps:
+    """As of a decoder-only network: cross and decoder share each row, and `causal` masks the source's future."""
+    maps = old_house()
+    encoder = np.tril(maps.encoder) if mask == "causal" else maps.encoder
+    encoder = encoder / encoder.sum(-1, keepdims=True)
+    halves = (encoder, (0.4 * maps.decoder).astype(np.float32), (0.6 * maps.cross).astype(np.float32))
+    return replace(
+        maps, **dict(zip(("encoder", "decoder", "cross"), halves, strict=True)), architecture="decoder-only", mask=mask
+    )
+
+
+def recurrent() -> AttentionMaps:
+    """As of a recurrent network: one layer, one head, one map."""
+    none = np.zeros((0, 0, 0, 0), np.float32)
+    return replace(old_house(layers=1, heads=1), encoder=none, decoder=none, architecture="rnn")
+
+
 def packed(html: str) -> Any:
     [data] = re.findall(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)
     return json.loads(data)
+
+
+@pytest.mark.parametrize("maps", [one_stack(), recurrent()], ids=["decoder-only", "rnn"])
+def test_every_weight_of_other_architectures_is_on_the_page(maps: AttentionMaps) -> None:
+    """Also where one map is all there is."""
+    numbers = np.frombuffer(zlib.decompress(base64.b64decode(packed(page(maps))["weights"])), "<u2") / 65_535
+    expected = np.concatenate([weights.ravel() for weights in (maps.encoder, maps.decoder, maps.cross)])
+    np.testing.assert_allclose(numbers, expected, rtol=0, atol=1e-5)
 
 
 def test_every_weight_is_on_the_page() -> None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from nmt.config import ModelConfig
 from nmt.errors import UsageError
 from nmt.ids import BOS, EOS
+from nmt.model.build import build
 from nmt.model.transformer import Transformer
 from nmt.translation.attentions import MAX_SHOWN_PIECES, attend, attention_maps
 from tests.conftest import call
@@ -64,6 +65,31 @@ def test_weights_are_those_of_torchs_layers(norm: Literal["post", "pre"]) -> Non
             np.testing.assert_allclose(ours, theirs, atol=1e-5, rtol=0)
             np.testing.assert_allclose(ours.sum(-1), 1, atol=1e-5)
         assert not np.triu(found[1], 1).any()
+
+
+@pytest.mark.parametrize("mask", ["prefix", "causal"])
+def test_one_stack_spreads_one_softmax_over_source_and_target(mask: Literal["prefix", "causal"]) -> None:
+    """A target piece's weights over both sum to 1, over each alone to less. Only `causal` masks the source's future."""
+    config = ModelConfig(architecture="decoder-only", layers=3, d_model=32, heads=4, d_ff=64, mask=mask)
+    encoder, decoder, cross = attention_maps(randomised(build(config, 40)).eval(), [9, 8, 7, 6, 5], [10, 11, 12])
+    assert (encoder.shape, decoder.shape, cross.shape) == ((3, 4, 5, 5), (3, 4, 4, 4), (3, 4, 4, 5))
+    np.testing.assert_allclose(decoder.sum(-1) + cross.sum(-1), 1, atol=1e-5)
+    np.testing.assert_allclose(encoder.sum(-1), 1, atol=1e-5)
+    assert cross.sum(-1).min() < 0.9
+    assert not np.triu(decoder, 1).any()
+    assert np.triu(encoder, 1).any() == (mask == "prefix")
+
+
+def test_a_recurrent_network_looks_with_the_state_before() -> None:
+    """It has one map, whose first row does not depend on what is read there; the others are empty."""
+    config = ModelConfig(architecture="rnn", layers=1, d_model=32, heads=4, d_ff=64)
+    model = randomised(build(config, 40)).eval()
+    encoder, decoder, cross = attention_maps(model, [9, 8, 7, 6], [10, 11, 12])
+    assert (encoder.size, decoder.size, cross.shape) == (0, 0, (1, 1, 4, 5))
+    np.testing.assert_allclose(cross.sum(-1), 1, atol=1e-5)
+    other = attention_maps(model, [9, 8, 7, 6], [13, 11, 12])[2][0, 0]
+    np.testing.assert_array_equal(other[:2], cross[0, 0, :2])  # piece 10 or 13 is read at step 1, and first seen at step 2
+    assert np.abs(other[2] - cross[0, 0, 2]).max() > 1e-4
 
 
 def test_the_translation_is_that_of_nmt_translate(overfitted: Path) -> None:

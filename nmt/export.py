@@ -27,7 +27,7 @@ from nmt.translation.engine import TorchEngine
 from nmt.translation.hypothesis import Engine, SearchOptions
 from nmt.translation.translator import MAX_SOURCE_PIECES, Translator
 
-MAX_POSITIONS = 2_048  # rows of the table of sinusoids, beyond which CTranslate2 fails; no search comes near it
+MAX_POSITIONS = 1_024  # of a side; CTranslate2 fails beyond the table of positions, but no search comes near its end
 COMPARED_SENTENCES = 200
 # The share of sentences whose greedy ids may differ, though one always may: rounding can decide a near tie differently. int8
 # rounds more: trained models differ in a tenth, and a model that differs in most sentences is damaged rather than rounded.
@@ -143,7 +143,8 @@ def _stack(spec: Any, network: Transformer | DecoderOnly, layers: Iterable[Any],
     embeddings = spec.embeddings[0] if isinstance(spec.embeddings, list) else spec.embeddings
     embeddings.weight = _copy(embedding.weight)
     spec.scale_embeddings = not embedding.learned
-    positions = embedding.positions if embedding.learned else sinusoids(MAX_POSITIONS, config.d_model)
+    sides = 2 if isinstance(network, DecoderOnly) else 1
+    positions = embedding.positions if embedding.learned else sinusoids(sides * MAX_POSITIONS, config.d_model)
     spec.position_encodings.encodings = _copy(positions)
     if config.norm == "pre":
         _norm(spec.layer_norm, norm)

@@ -199,7 +199,7 @@ def read_toml(path: Path) -> dict[str, dict[str, Any]]:
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:
-        raise UsageError(f"--config {path}: no TOML that can be read: {getattr(error, 'strerror', None) or error}") from None
+        raise UsageError(f"--config {path}: cannot be read as TOML: {getattr(error, 'strerror', None) or error}") from None
     for table, content in tables.items():
         if table not in ("model", "training") or not isinstance(content, dict):
             raise UsageError(f"{path}: '{table}' is no table of nmt; there are [model] and [training]")

@@ -41,7 +41,7 @@ def find_device(name: str) -> torch.device:
         matrix = torch.ones(8, 8, device=device)
         (matrix @ matrix).sum().item()
     except RuntimeError as error:
-        kind = NmtError if this_process().count > 1 else UsageError  # of several, the process with the broken GPU reports it
+        kind = NmtError if this_process().count > 1 else UsageError  # a UsageError counts as the same in all
         raise kind(f"--device {name}: the GPU cannot be used ({first_line(error)}); use --device cpu") from None
     return device
 

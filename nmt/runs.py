@@ -151,7 +151,7 @@ def _announce(session: Session) -> None:
     epochs = round(config.steps * config.tokens_per_update / tokens)
     if epochs > MANY_EPOCHS and not config.patience:
         reporter.warn(
-            f"that is {epochs:,} times through the corpus; fewer --steps may do, or --patience 3 where it is validated"
+            f"that is {epochs:,} times through the corpus; try fewer --steps, or --patience 3 if there is validation text"
         )
     if config.patience and not session.validators:
         reporter.warn("--patience has no effect: there is no validation text, and so no BLEU")

@@ -178,7 +178,7 @@ class Session:
     def write_report(self) -> None:
         """Write report.html from the log."""
         if self.ranks.first:
-            with self._survive("report.html is not written"):
+            with self._survive("report.html is not written", Exception):
                 report.write(self.data.saved, self.data.valid)
             self.reported_at = time.perf_counter()
 
@@ -192,7 +192,7 @@ class Session:
                 self.reporter.warn(f"{validator.name} failed ({error})")
                 event["validation_error"] = str(error)
                 continue
-            summary.append(validator.told(found))
+            summary.append(validator.summary(found))
             if split == BEFORE:
                 found = {BEFORE: {"name": validator.name, "bleu": found["bleu"], "perplexity": found["perplexity"]}}
             event |= found
@@ -229,17 +229,21 @@ class Session:
             return
         with self._survive("an event is missing in the log"):
             self.event_log.append(event)
-        with self._survive("TensorBoard's logs are not written"):
+        with self._survive("TensorBoard's logs are not written", Exception):
             self._board.add(event)
         if event["event"] != "training" or time.perf_counter() - self.reported_at > REPORT_EVERY:
             self.write_report()
 
     @contextmanager
-    def _survive(self, loss: str) -> Iterator[None]:
-        """Warn of an error, and continue: a full disk costs a checkpoint, not the run. `loss` is what is missing then."""
+    def _survive(self, loss: str, errors: type[Exception] = OSError) -> Iterator[None]:
+        """Warn of an error, and continue: a full disk costs a checkpoint, not the run. `loss` is what is missing then.
+
+        What only shows the run, a page or TensorBoard's logs, may fail in any way.
+        """
         try:
             yield
-        except OSError as error:
-            self.warn_once(f"{error.filename or self.directory.path}: {error.strerror or error}; {loss}")
-        except Exception as error:
-            self.warn_once(f"{first_line(error)}; {loss}")
+        except errors as error:
+            fault = first_line(error)
+            if isinstance(error, OSError):
+                fault = f"{error.filename or self.directory.path}: {error.strerror or error}"
+            self.warn_once(f"{fault}; {loss}")

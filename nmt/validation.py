@@ -100,8 +100,8 @@ class Validator:
             "samples": [{"line": place + 1, "translation": hypotheses[place]} for place in self.sampled],
         }
 
-    def told(self, found: Event) -> str:
-        """The result for a person."""
+    def summary(self, found: Event) -> str:
+        """A validation, as `validate` returns it, for a person."""
         of = f"{counted(found['lines'], 'line')}, beam {found['beam']}"
         return f"{self.name} perplexity {found['perplexity']:.2f}, BLEU {found['bleu']:.2f} ({of})"
 

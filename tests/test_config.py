@@ -52,7 +52,7 @@ def test_flags_override_toml_overrides_preset(tmp_path: Path) -> None:
         ("[model]\nlayer = 6\n", ["'layer'", "did you mean 'layers'?"]),
         ("[training]\ntokens_per_udpate = 6\n", ["'tokens_per_udpate'", "did you mean 'tokens_per_update'?"]),
         ("layers = 6\n", ["layers"]),
-        ("[model\nlayers = 6\n", ["no TOML"]),
+        ("[model\nlayers = 6\n", ["settings.toml: cannot be read as TOML: "]),
         ("[model]\ndropout = nan\n[training]\nfactor = nan\n", ["[model] dropout: ", "[training] factor: "]),
         ("[model]\nlayers = 0\n[training]\nsteps = 0\nwarmup = -3\n", ["layers", "steps", "warmup", "-3"]),
         ("[model]\nlayer = 1\nhead = 2\n[training]\nstep = 3\nseed = -1\n", ["'layer'", "'head'", "'step'", "seed"]),

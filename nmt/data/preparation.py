@@ -127,11 +127,11 @@ def _encode(folder: Path, corpus: Corpus, vocabulary: Vocabulary, config: Traini
             notes.append(f"newstest2012 was not compared with the training text, for it is not available: {fetched}")
         else:
             held_out["newstest2012"] = fetched
-    overlap, report = Overlap(held_out), corpus.clean(config)
+    overlap, report, threads = Overlap(held_out), corpus.clean(config), cores()
 
     def encoded() -> Iterator[PreparedPairs]:
         for chunk in chunks_of(corpus.usable(config)):
-            ids, kept, dropped = encode(chunk, vocabulary, config.max_pieces, config.max_ratio, cores())
+            ids, kept, dropped = encode(chunk, vocabulary, config.max_pieces, config.max_ratio, threads)
             overlap.search(kept)
             report.dropped.update(dropped)
             yield ids

@@ -127,7 +127,7 @@ def _share(parts: Parts, found: Iterable[Window], reporter: Reporter) -> list[Fl
             parts.append(window)
     finally:  # also at Ctrl-C and SIGTERM
         if parts.pending:
-            reporter.say(f"{counted(parts.done, 'part')} translated and kept; the same command goes on from there")
+            reporter.say(f"{counted(parts.done, 'part')} translated and kept; the same command continues from there")
     parts.finish()
     if not this_process().first:
         return []

@@ -18,6 +18,7 @@ from nmt import devices, settings
 from nmt.data import corpus as corpora
 from nmt.data.batching import Plan
 from nmt.data.cache import Cache
+from nmt.data.variation import Variation
 from nmt.errors import EverywhereError, Interrupted, UsageError, stop_signals
 from nmt.event_log import EventLog
 from nmt.formatting import counted, duration, table
@@ -87,7 +88,7 @@ def _trainer(plan: RunPlan, data: RunData, work: Workspace, device: torch.device
     config, ranks, log = plan.recipe.training, work.ranks, EventLog(work.directory.metrics_path)
     torch.manual_seed(config.seed)
     model = build(plan.recipe.model, len(data.vocabulary)).to(device)
-    updates = Plan(data.pairs, config.tokens_per_update, config.seed)
+    updates = Plan(data.pairs, config.tokens_per_update, config.seed, Variation.of(data.vocabulary, config))
     compiled = devices.can_compile(device, work.reporter.warn)
     trainer = Trainer(model, updates, config, device, config.precision, ranks, compiled)
     progress = ranks.share(lambda: _load_checkpoint(plan, data, work, trainer))
@@ -142,7 +143,7 @@ def _announce(session: Session) -> None:
     )
     if needed > free and not progress.update:
         reporter.warn(f"{folder}: only {free / 2**20:,.0f} MiB are free there")
-    tokens = int(trainer.plan.targets.sum())
+    tokens = int(trainer.plan.pairs.targets.sum())
     epoch = counted(max(1, round(tokens / config.tokens_per_update)), "update")
     reporter.say(
         f"updates: {config.steps:,} of about {config.tokens_per_update:,} target tokens; "

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from nmt.config import ModelConfig, TrainingConfig
-from nmt.data.batching import FEWEST_TOKENS, Plan
-from nmt.data.preparation import encode
+from nmt.data.batching import FEWEST_TOKENS, Batch, micro_batches
+from nmt.data.preparation import PreparedPairs, encode
 from nmt.data.vocabulary import Vocabulary
 from nmt.devices import autocast, find_translation_precision
 from nmt.errors import NmtError, UsageError
@@ -56,11 +56,11 @@ class Validator:
         self.sampled = [places[(2 * number + 1) * len(places) // (2 * count)] for number in range(count)]
         self.lines = [place + 1 for place in places]  # with text on both sides
         pairs = [(source[place], reference[place]) for place in places]
-        self.plan = Plan(encode(pairs, vocabulary)[0], config.tokens_per_update, config.seed)
+        self.pairs = encode(pairs, vocabulary)[0]
 
     def check_lengths(self, network: ModelConfig) -> None:
         """Raise UsageError if a pair has more pieces than the network has positions."""
-        for line, source, target in zip(self.lines, self.plan.sources - 1, self.plan.targets - 1, strict=True):
+        for line, source, target in zip(self.lines, self.pairs.source.lengths, self.pairs.target.lengths, strict=True):
             if not network.can_number(source, target):
                 raise UsageError(
                     f"the {self.name} text, line {line}: {source} and {target} pieces are too many for learned positions, "
@@ -84,7 +84,7 @@ class Validator:
                 raise NmtError(part)
             smoothed, nll = smoothed + part[0], nll + part[1]
             hypotheses[rank :: ranks.count] = part[2]
-        count = int(self.plan.targets.sum())
+        count = int(self.pairs.targets.sum())
         score = metrics.bleu(hypotheses, [self.reference])
         [(_, repeats)] = Counter(hypotheses).most_common(1)
         return {
@@ -111,11 +111,11 @@ class Validator:
         engine = TorchEngine(model, find_translation_precision("auto", device))
         translator = Translator(engine, self.vocabulary, *self.languages, copies=self.copies, network=model.config)
         with _eagerly(model):
-            smoothed, nll = self._losses(model, np.arange(len(self.plan.pairs))[ranks.rank :: ranks.count], tokens)
+            smoothed, nll = self._losses(model, self.pairs.take(np.arange(ranks.rank, len(self.pairs), ranks.count)), tokens)
             return smoothed, nll, translator.translate(self.source[ranks.rank :: ranks.count])
 
     @torch.no_grad()
-    def _losses(self, model: Network, pairs: np.ndarray, tokens: int) -> list[float]:
+    def _losses(self, model: Network, pairs: PreparedPairs, tokens: int) -> list[float]:
         """Smoothed loss and negative log-likelihood of these pairs in nats, summed over the target tokens, EOS included.
 
         The pairs are computed in micro-batches of `tokens` cells per side. The model is left in evaluation mode.
@@ -124,8 +124,8 @@ class Validator:
         fewest = MIN_CELLS_ON_GPU if device.type == "cuda" else FEWEST_TOKENS
         sums = torch.zeros(2, dtype=torch.float64, device=device)
         model.eval()
-        for micro_batch in self.plan.micro_batches(pairs, tokens, fewest):
-            batch = self.plan.batch(micro_batch).to(device)
+        for numbers in micro_batches(pairs, tokens, fewest):
+            batch = Batch.of(pairs.take(numbers)).to(device)
             with autocast(device, self.config.precision):
                 states = model.decode(batch.target_in, model.encode(batch.source))
                 sums += torch.stack(losses(states, model.output, batch.target_out, self.config.label_smoothing))

@@ -60,7 +60,7 @@ def losses_of(trainer: Trainer, updates: int = 4) -> list[float]:
     for pairs in trainer.plan.epoch(0)[:updates]:
         before = float(trainer.summed_loss)
         trainer.update(pairs)
-        found.append((float(trainer.summed_loss) - before) / trainer.plan.target_tokens(pairs))
+        found.append((float(trainer.summed_loss) - before) / int(trainer.plan.pairs.targets[pairs].sum()))
     return found
 
 
@@ -77,7 +77,7 @@ def test_losses_are_those_of_a_cpu(precision: str, compiled: bool, monkeypatch: 
 def test_nothing_waits_for_the_device_within_an_update() -> None:
     trainer = trainer_on("cuda", "bf16")
     losses_of(trainer, 2)  # what is made once may wait
-    shares = [trainer.cut(pairs) for pairs in trainer.plan.epoch(0)[2:6]]
+    shares = [trainer.cut((0, pairs)) for pairs in trainer.plan.epoch(0)[2:6]]
     torch.cuda.set_sync_debug_mode("error")
     try:
         for pairs, share in zip(trainer.plan.epoch(0)[2:6], shares, strict=True):
@@ -89,8 +89,9 @@ def test_nothing_waits_for_the_device_within_an_update() -> None:
 def test_memory_that_runs_out_halves_the_micro_batches() -> None:
     """An update that does not fit fails real allocations; its loss is that of smaller micro-batches."""
     small, large = (trainer_on("cuda", micro_batch_tokens=tokens) for tokens in (4_000, 32_000))
-    longest = int(small.plan.targets.argmax())
-    pairs = np.full(32_000 // int(small.plan.targets[longest]), longest)  # no padding, which would end micro-batches
+    targets = small.plan.pairs.targets
+    longest = int(targets.argmax())
+    pairs = np.full(32_000 // int(targets[longest]), longest)  # no padding, which would end micro-batches
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     small.update(pairs)

@@ -100,6 +100,16 @@ def test_interrupted_anywhere_it_ends_the_same(straight: Path, corpus: Path, tmp
     assert outcome(model) == outcome(straight)
 
 
+def test_what_is_drawn_anew_each_epoch_survives_a_stop(corpus: Path, tmp_path: Path) -> None:
+    """Segmentation, case, typing errors, word dropout, R-Drop: all follow from the seed and the place in the run."""
+    settings = {"bpe_dropout": 0.1, "upper_case": 0.1, "typos": 0.1, "word_dropout": 0.1, "r_drop": 1.0}
+    assert train(tmp_path / "straight", corpus, **settings).exit_code == 0
+    with signalled(13, signal.SIGINT):
+        assert train(tmp_path / "model", corpus, **settings).exit_code == 130
+    assert train(tmp_path / "model", corpus, **settings).exit_code == 0
+    assert outcome(tmp_path / "model") == outcome(tmp_path / "straight")
+
+
 # Sudden ends.
 
 

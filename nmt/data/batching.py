@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from nmt.data.preparation import PreparedPairs, Side
+from nmt.data.variation import Variation
 from nmt.ids import BOS, EOS, PAD
 
 MAX_CHUNKS = 8  # lengths mixed in an update, as the paper's eight GPUs each took a batch of one length
@@ -30,6 +31,16 @@ class Batch:
     target_in: Tensor
     target_out: Tensor
     tokens: int  # of source and target, without padding
+
+    @classmethod
+    def of(cls, pairs: PreparedPairs) -> "Batch":
+        """The pairs as padded tensors on the CPU."""
+        return cls(
+            _padded(pairs.source, last=EOS),
+            _padded(pairs.target, first=BOS),
+            _padded(pairs.target, last=EOS),
+            int(pairs.sources.sum() + pairs.targets.sum()),
+        )
 
     @property
     def cells(self) -> int:
@@ -49,11 +60,10 @@ class Batch:
 
 
 class Plan:
-    """The updates of every epoch, and the batches they are cut into."""
+    """The updates of every epoch."""
 
-    def __init__(self, pairs: PreparedPairs, tokens_per_update: int, seed: int) -> None:
-        self.pairs, self.seed = pairs, seed
-        self.sources, self.targets = pairs.source.lengths + 1, pairs.target.lengths + 1  # with EOS
+    def __init__(self, pairs: PreparedPairs, tokens_per_update: int, seed: int, variation: Variation | None = None) -> None:
+        self.pairs, self.seed, self.variation = pairs, seed, variation
         self.chunks = min(MAX_CHUNKS, max(1, tokens_per_update // MIN_CHUNK_TOKENS))
         self.chunk_tokens = tokens_per_update / self.chunks
 
@@ -64,9 +74,10 @@ class Plan:
         and an update is the next few of them. The last update of an epoch may be smaller.
         """
         random = np.random.default_rng([self.seed, number])
+        sources, targets = self.pairs.sources, self.pairs.targets
         order = random.permutation(len(self.pairs))
-        order = order[np.lexsort((self.sources[order], self.targets[order]))]
-        chunk_of = (np.cumsum(self.targets[order]) - 1) // self.chunk_tokens
+        order = order[np.lexsort((sources[order], targets[order]))]
+        chunk_of = (np.cumsum(targets[order]) - 1) // self.chunk_tokens
         chunks = np.split(order, np.flatnonzero(np.diff(chunk_of)) + 1)
         shuffled = [chunks[i] for i in random.permutation(len(chunks))]
         return [np.concatenate(shuffled[i : i + self.chunks]) for i in range(0, len(shuffled), self.chunks)]
@@ -78,51 +89,44 @@ class Plan:
                 yield epoch, update
             epoch, position = epoch + 1, 0
 
-    def target_tokens(self, update: np.ndarray) -> int:
-        """The number of target tokens to predict, including EOS."""
-        return int(self.targets[update].sum())
-
-    def micro_batches(self, update: np.ndarray, tokens: int, fewest: int = FEWEST_TOKENS) -> Iterator[np.ndarray]:
-        """Cut an update into runs of pairs of similar length, each of at most `tokens` padded ids per side, or a single pair.
-
-        A run ends early if it has `fewest` target ids and another pair would raise its padding above MAX_PADDING_SHARE.
-        """
-        order = update[np.lexsort((self.sources[update], self.targets[update]))]
-        sources, targets = self.sources[order], self.targets[order]
-        real = np.cumsum(sources + targets)
-        start = 0
-        while start < len(order):
-            rows = np.arange(1, len(order) - start + 1)
-            tall = np.maximum.accumulate(sources[start:])
-            wide = targets[start:]  # sorted, so each is the longest so far
-            filled = real[start:] - (real[start - 1] if start else 0)
-            full = rows * np.maximum(tall, wide) > tokens
-            padded = (filled < (1 - MAX_PADDING_SHARE) * rows * (tall + wide)) & (rows * wide > fewest)
-            over = np.flatnonzero((full | padded)[1:])  # a run has at least one pair
-            end = start + 1 + int(over[0]) if len(over) else len(order)
-            yield order[start:end]
-            start = end
-
-    def batch(self, pairs: np.ndarray) -> Batch:
-        """The pairs as padded tensors on the CPU."""
-        return Batch(
-            _padded(self.pairs.source, pairs, last=EOS),
-            _padded(self.pairs.target, pairs, first=BOS),
-            _padded(self.pairs.target, pairs, last=EOS),
-            int(self.sources[pairs].sum() + self.targets[pairs].sum()),
-        )
+    def take(self, epoch: int, update: np.ndarray) -> PreparedPairs:
+        """The pairs of an update, in the form that they have in this epoch."""
+        pairs = self.pairs.take(update)
+        # Pairs are in one update of an epoch, so the first of them names it.
+        return self.variation.vary(pairs, [self.seed, epoch, int(update[0])]) if self.variation else pairs
 
 
-def _padded(side: Side, sentences: np.ndarray, first: int | None = None, last: int | None = None) -> Tensor:
+def micro_batches(pairs: PreparedPairs, tokens: int, fewest: int = FEWEST_TOKENS) -> Iterator[np.ndarray]:
+    """Cut pairs into runs of similar length, each of at most `tokens` padded ids per side, or a single pair.
+
+    A run ends early if it has `fewest` target ids and another pair would raise its padding above MAX_PADDING_SHARE. Yields
+    the numbers of each run's pairs.
+    """
+    order = np.lexsort((pairs.sources, pairs.targets))
+    sources, targets = pairs.sources[order], pairs.targets[order]
+    real = np.cumsum(sources + targets)
+    start = 0
+    while start < len(order):
+        rows = np.arange(1, len(order) - start + 1)
+        tall = np.maximum.accumulate(sources[start:])
+        wide = targets[start:]  # sorted, so each is the longest so far
+        filled = real[start:] - (real[start - 1] if start else 0)
+        full = rows * np.maximum(tall, wide) > tokens
+        padded = (filled < (1 - MAX_PADDING_SHARE) * rows * (tall + wide)) & (rows * wide > fewest)
+        over = np.flatnonzero((full | padded)[1:])  # a run has at least one pair
+        end = start + 1 + int(over[0]) if len(over) else len(order)
+        yield order[start:end]
+        start = end
+
+
+def _padded(side: Side, first: int | None = None, last: int | None = None) -> Tensor:
     """Sentences as ids [B, longest + 1], with the id `first` before or `last` after each of them."""
-    starts = side.starts[sentences]
-    lengths = side.starts[sentences + 1] - starts
-    padded = np.full((len(sentences), int(lengths.max()) + 1), PAD, dtype=np.int64)
+    lengths = side.lengths
+    padded = np.full((len(lengths), int(lengths.max()) + 1), PAD, dtype=np.int64)
     body = padded if first is None else padded[:, 1:]
-    before = np.cumsum(lengths) - lengths  # pieces of the sentences before
-    body[np.arange(body.shape[1]) < lengths[:, None]] = side.ids[np.repeat(starts - before, lengths) + np.arange(lengths.sum())]
+    body[np.arange(body.shape[1]) < lengths[:, None]] = side.ids
     if first is not None:
         padded[:, 0] = first
     if last is not None:
-        padded[np.arange(len(sentences)), lengths] = last
+        padded[np.arange(len(lengths)), lengths] = last
     return torch.from_numpy(padded)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from math import inf
 from pathlib import Path
@@ -51,6 +52,17 @@ class Side:
         """Pieces of each sentence: a new int32 array [sentences]."""
         return np.subtract(self.starts[1:], self.starts[:-1], dtype=np.int32, casting="unsafe")
 
+    def take(self, sentences: np.ndarray) -> "Side":
+        """These sentences alone, in memory."""
+        starts = self.starts[sentences]
+        lengths = self.starts[sentences + 1] - starts
+        ends = np.cumsum([0, *lengths])
+        return Side(self.ids[np.repeat(starts - ends[:-1], lengths) + np.arange(ends[-1])], ends)
+
+    def sentences(self) -> list[list[int]]:
+        """The ids of each sentence."""
+        return [ids.tolist() for ids in np.split(self.ids, self.starts[1:-1])]
+
 
 @dataclass(frozen=True)
 class PreparedPairs:
@@ -61,6 +73,20 @@ class PreparedPairs:
 
     def __len__(self) -> int:
         return len(self.source.starts) - 1
+
+    @cached_property
+    def sources(self) -> np.ndarray:
+        """Source tokens of each pair, with EOS: int32 [pairs]."""
+        return self.source.lengths + 1
+
+    @cached_property
+    def targets(self) -> np.ndarray:
+        """Target tokens to predict of each pair, with EOS: int32 [pairs]."""
+        return self.target.lengths + 1
+
+    def take(self, pairs: np.ndarray) -> "PreparedPairs":
+        """These pairs alone, in memory."""
+        return PreparedPairs(self.source.take(pairs), self.target.take(pairs))
 
     @classmethod
     def open(cls, folder: Path) -> "PreparedPairs":

@@ -53,9 +53,21 @@ class Vocabulary:
         """`encode` of many lines at once."""
         return list(self._processor.encode([clean(text) for text in texts], num_threads=threads))
 
+    def sample_all(self, texts: Sequence[str], dropout: float, seed: int) -> list[list[int]]:
+        """`encode_all` with BPE-dropout (Provilkov et al. 2020): each merge is skipped with this probability."""
+        if not dropout:
+            return self.encode_all(texts)
+        texts = [clean(text) for text in texts]
+        spm.set_random_generator_seed(seed)  # each call's one thread begins to draw from here
+        return list(self._processor.encode(texts, enable_sampling=True, alpha=dropout, nbest_size=-1, num_threads=1))
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the ids: always a single line, whatever bytes they spell."""
         return clean(self._processor.decode(list(ids)))
+
+    def decode_all(self, sentences: Sequence[Sequence[int]]) -> list[str]:
+        """`decode` of many sentences at once."""
+        return [clean(text) for text in self._processor.decode(list(sentences))]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The pieces of the ids as SentencePiece writes them: U+2581 marks the first one of a word."""

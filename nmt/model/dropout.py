@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nmt.ids import FIRST_PIECE, UNK
+
 _thread = threading.local()
 
 
@@ -38,6 +40,15 @@ def dropout(x: Tensor, probability: float) -> Tensor:
     uniform = draws.view(torch.int16)[: x.numel()].view(x.shape)  # uniform from -32,768 to 32,767
     kept = (uniform >= threshold - 32_768).to(x.dtype)
     return x * kept.mul_(65_536 / (65_536 - threshold))
+
+
+def word_dropout(ids: Tensor, probability: float) -> Tensor:
+    """Replace each piece by UNK with this probability (Bowman et al. 2016); padding, BOS, EOS and marks stay. Ids [B, T]."""
+    if probability == 0:
+        return ids
+    draws = torch.empty(ids.shape, device=ids.device)
+    draws.uniform_(generator=getattr(_thread, "generator", None) if ids.device.type == "cpu" else None)
+    return ids.masked_fill((draws < probability) & (ids >= FIRST_PIECE), UNK)
 
 
 class Dropout(nn.Module):

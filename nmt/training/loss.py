@@ -1,5 +1,6 @@
 """Label-smoothed cross-entropy (paper, section 5.4), summed so that the caller divides once by an update's tokens."""
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -31,3 +32,20 @@ def losses(states: Tensor, matrix: Tensor, targets: Tensor, smoothing: float) ->
     above_mean = F.embedding(targets, matrix) - matrix.mean(0)
     real = (targets != PAD).unsqueeze(1)
     return plain + smoothing * (states * above_mean * real).sum(), plain
+
+
+def r_drop_loss(states: Tensor, matrix: Tensor, targets: Tensor, smoothing: float, alpha: float) -> Tensor:
+    """R-Drop (Liang et al. 2021), half of their equation 3: the mean `loss` of two passes p and q of the same pairs, and
+    alpha / 2 times the mean of KL(p || q) and KL(q || p), which is sum_v (p - q)(log p - log q) / 2.
+
+    states of both passes [2B, T, D], output matrix [V, D], targets [B, T] -> a scalar.
+    """
+    real = (targets != PAD).flatten()
+    targets = targets.flatten()[real]
+    logits = F.linear(states.view(2, -1, states.size(-1))[:, real], matrix)
+    log_p = logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+    plain = -log_p.gather(2, targets.expand(2, -1).unsqueeze(2)).sum()
+    smoothed = (1 - smoothing) * plain - smoothing * log_p.mean(2).sum()
+    p, q = log_p
+    divergence = ((p.exp() - q.exp()) * (p - q)).sum() / 2
+    return (smoothed + alpha * divergence) / 2

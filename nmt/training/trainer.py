@@ -22,16 +22,16 @@ import torch
 from torch import Tensor
 
 from nmt.config import DEFAULT_MICRO_BATCH, TrainingConfig
-from nmt.data.batching import FEWEST_TOKENS, Batch, Plan
+from nmt.data.batching import FEWEST_TOKENS, Batch, Plan, micro_batches
 from nmt.devices import autocast
 from nmt.errors import EverywhereError, is_out_of_memory
 from nmt.event_log import Event
 from nmt.lanes import Lanes
-from nmt.model.dropout import drawn_from
+from nmt.model.dropout import drawn_from, word_dropout
 from nmt.model.network import Network
 from nmt.training.ahead import ahead
 from nmt.training.checkpoint import Progress
-from nmt.training.loss import loss
+from nmt.training.loss import loss, r_drop_loss
 from nmt.training.ranks import Ranks
 from nmt.training.schedule import learning_rate
 
@@ -46,6 +46,7 @@ class Share:
 
     size: int
     batches: list[Batch]
+    tokens: int  # target tokens of the whole update, on all ranks
 
 
 class Trainer:
@@ -101,9 +102,7 @@ class Trainer:
         if self.finished():
             return
         began = time.perf_counter()
-        for (epoch, pairs), share in ahead(
-            self.plan.updates(progress.epoch, progress.position), lambda planned: self.cut(planned[1])
-        ):
+        for (epoch, pairs), share in ahead(self.plan.updates(progress.epoch, progress.position), self.cut):
             if epoch != progress.epoch:
                 progress.epoch, progress.position = epoch, 0
             self.update(pairs, share)
@@ -114,7 +113,7 @@ class Trainer:
             began = time.perf_counter()
 
     def update(self, pairs: np.ndarray, share: Share | None = None) -> None:
-        """One update on these pairs of the plan; `share` is this rank's part, if it was cut ahead.
+        """One update on these pairs of the plan's present epoch; `share` is this rank's part, if it was cut ahead.
 
         If any device runs out of memory, all ranks halve their micro-batches and the update starts over: nothing is lost.
         Raises EverywhereError where the loss is not finite, or where even the smallest micro-batch does not fit.
@@ -122,12 +121,11 @@ class Trainer:
         progress = self.progress
         progress.update += 1
         progress.position += 1
-        tokens = self.plan.target_tokens(pairs)
-        share, sums = share or self.cut(pairs), None
+        share, sums = share or self.cut((progress.epoch, pairs)), None
         while sums is None:
             if share.size != progress.micro_batch_tokens:
-                share = self.cut(pairs)
-            sums = self._sums(share, tokens)
+                share = self.cut((progress.epoch, pairs))
+            sums = self._sums(share)
             if self.ranks.any(sums is None):
                 sums = None
                 self._halve()
@@ -138,27 +136,28 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate()
         self.optimizer.step()
-        self.summed_loss += part.double() * tokens
+        self.summed_loss += part.double() * share.tokens
         progress.updates += 1
-        progress.target_tokens += tokens
+        progress.target_tokens += share.tokens
         progress.tokens += sum(batch.tokens for batch in share.batches)
         progress.cells += sum(batch.cells for batch in share.batches)
         if self.device.type == "cpu" or self.log_due():  # on a GPU, reading it waits for the device
             self.check_finite()
 
-    def cut(self, pairs: np.ndarray) -> Share:
-        """This rank's share of an update: every n-th pair of each micro-batch, so that all n ranks have the same to do.
+    def cut(self, planned: tuple[int, np.ndarray]) -> Share:
+        """This rank's share of an update, given with its epoch: every n-th pair of each micro-batch, for all n ranks alike.
 
         The largest micro-batch comes first: it shows at once whether the memory suffices, and the lanes end together.
         """
         size, ranks, on_gpu = self.progress.micro_batch_tokens, self.ranks, self.device.type == "cuda"
         fewest = MIN_CELLS_ON_GPU * ranks.count if on_gpu else FEWEST_TOKENS
-        cuts = self.plan.micro_batches(pairs, size * ranks.count, fewest)
+        pairs = self.plan.take(*planned)
+        cuts = micro_batches(pairs, size * ranks.count, fewest)
         mine = [cut[ranks.rank :: ranks.count] for cut in cuts if len(cut) > ranks.rank]
-        batches = sorted(map(self.plan.batch, mine), key=lambda batch: batch.cells, reverse=True)
-        return Share(size, [batch.pinned() for batch in batches] if on_gpu else batches)
+        batches = sorted((Batch.of(pairs.take(cut)) for cut in mine), key=lambda batch: batch.cells, reverse=True)
+        return Share(size, [batch.pinned() for batch in batches] if on_gpu else batches, int(pairs.targets.sum()))
 
-    def _sums(self, share: Share, tokens: int) -> list[Tensor] | None:
+    def _sums(self, share: Share) -> list[Tensor] | None:
         """The loss of this rank's share and the gradient of each parameter, or None where memory ran out.
 
         Dropout and the order in which gradients are summed do not depend on the number of lanes.
@@ -169,7 +168,7 @@ class Trainer:
         sums: list[Tensor] = []
         try:
             for part in self.lanes.map(
-                lambda numbered: self.backward(numbered[1], tokens, numbered[0]), enumerate(share.batches)
+                lambda numbered: self.backward(numbered[1], share.tokens, numbered[0]), enumerate(share.batches)
             ):
                 if sums:
                     torch._foreach_add_(sums, part)
@@ -191,14 +190,19 @@ class Trainer:
 
         Returns its share of the update's loss, then the gradient of each parameter.
         """
-        batch = batch.to(self.device)
+        config, batch = self.config, batch.to(self.device)
         with drawn_from(self._seed(number)), autocast(self.device, self.precision):
-            memory = self.model.encode(batch.source)
-            states = self.model.decode(batch.target_in, memory)
-            matrix, smoothing = self.model.output, self.config.label_smoothing
-            share = self.loss(states, matrix, batch.target_out, smoothing) / tokens
-            if self.config.source_loss:
-                share = share + self.loss(memory.states, matrix, batch.source[:, 1:], smoothing) / tokens
+            passes = 2 if config.r_drop else 1  # side by side, each with dropout of its own
+            source, target = (ids.repeat(passes, 1) for ids in (batch.source, batch.target_in))
+            memory = self.model.encode(word_dropout(source, config.word_dropout))
+            states = self.model.decode(word_dropout(target, config.word_dropout), memory)
+            matrix, smoothing = self.model.output, config.label_smoothing
+            if config.r_drop:
+                share = r_drop_loss(states, matrix, batch.target_out, smoothing, config.r_drop) / tokens
+            else:
+                share = self.loss(states, matrix, batch.target_out, smoothing) / tokens
+            if config.source_loss:
+                share = share + self.loss(memory.states, matrix, source[:, 1:], smoothing) / (passes * tokens)
         return [share.detach(), *torch.autograd.grad(share, list(self.model.parameters()))]
 
     def _halve(self) -> None:

@@ -75,12 +75,12 @@ def pace(options: argparse.Namespace) -> None:
             began, tokens = time.perf_counter(), 0
             for _, pairs in islice(plans[name], options.updates):
                 trainers[name].update(pairs)
-                tokens += trainers[name].plan.target_tokens(pairs)
+                tokens += int(trainers[name].plan.pairs.targets[pairs].sum())
             speeds[name].append(tokens / (time.perf_counter() - began))
     rows: list[list[Any]] = []
     for name, trainer in trainers.items():
         speed = statistics.median(speeds[name][1:])  # the first round warms up
-        per_update = trainer.plan.targets.sum() / sum(1 for _ in trainer.plan.epoch(0))
+        per_update = trainer.plan.pairs.targets.sum() / sum(1 for _ in trainer.plan.epoch(0))
         updates = round(speed * 60 * MINUTES / per_update)
         rows.append([name, f"{trainer.model.count_parameters():,}", f"{speed:,.0f}", f"{updates:,}"])
     table(["settings", "parameters", "target tokens/s", f"updates in {MINUTES} minutes"], rows)

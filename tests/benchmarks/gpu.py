@@ -168,8 +168,8 @@ def speed(
             progress, before, began = trainer.progress, trainer.progress.target_tokens, time.perf_counter()
             tokens, cells, done = progress.tokens, progress.cells, progress.update
             batches, cuts = [], []
-            with contextlib.closing(ahead((update for _, update in updates), trainer.cut)) as shares:
-                for update, share in shares:
+            with contextlib.closing(ahead(updates, trainer.cut)) as shares:
+                for (_, update), share in shares:
                     trainer.update(update, share)
                     batches += [(batch.source, batch.target_in, batch.target_out) for batch in share.batches[:1]]
                     cuts.append(len(share.batches))

@@ -38,7 +38,7 @@ import torch
 
 from nmt.config import PRESETS, TrainingConfig
 from nmt.data import corpus as corpora
-from nmt.data.batching import Plan
+from nmt.data.batching import Batch, Plan, micro_batches
 from nmt.data.preparation import PreparedPairs, encode
 from nmt.data.vocabulary import Vocabulary, learn
 from nmt.model.transformer import Transformer
@@ -74,7 +74,7 @@ def make_workload(data: str, shape: str, count: int, folder: Path) -> dict[str, 
     plan = Plan(pairs, settings.tokens_per_update, settings.seed)
     updates, began = [], time.perf_counter()
     for update in itertools.islice(itertools.chain.from_iterable(map(plan.epoch, itertools.count())), count):
-        made = [plan.batch(cut) for cut in plan.micro_batches(update, MICRO_BATCH)]
+        made = [Batch.of(pairs.take(update[cut])) for cut in micro_batches(pairs.take(update), MICRO_BATCH)]
         batches = [(batch.source, batch.target_in, batch.target_out) for batch in made]
         updates.append((batches, sum(int((target_out != PAD).sum()) for _, _, target_out in batches)))
     sizes = preset.model.model_copy(update=SHAPES[shape]).model_dump()

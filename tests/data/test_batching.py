@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from nmt.data.batching import Plan
+from nmt.data.batching import Batch, Plan, micro_batches
 from nmt.data.preparation import PreparedPairs, Side
 from nmt.ids import BOS, EOS, PAD
 
@@ -55,9 +55,9 @@ def test_updates_hold_the_asked_tokens(varied: PreparedPairs, tokens: int) -> No
     """An update has the requested target tokens (pieces and EOS), within a sentence per chunk. Two may be smaller."""
     plan = Plan(varied, tokens, 1)
     updates = plan.epoch(0)
-    sizes = np.array([plan.target_tokens(update) for update in updates])
+    sizes = np.array([int(varied.targets[update].sum()) for update in updates])
     assert sizes.tolist() == [int((varied.target.lengths[update] + 1).sum()) for update in updates]
-    slack = plan.chunks * int(plan.targets.max())
+    slack = plan.chunks * int(varied.targets.max())
     assert sizes.max() <= tokens + slack
     short = np.flatnonzero(sizes < tokens - slack)  # the one with the remainder of the longest pairs, and the last one
     assert len(short) <= 2
@@ -68,7 +68,7 @@ def test_lengths_are_mixed_over_an_epoch(varied: PreparedPairs) -> None:
     """Short sentences do not come first, and neighbouring updates are no more alike in length than any two."""
     for tokens in (1_000, 2_048):  # one chunk per update, and two
         plan = Plan(varied, tokens, 1)
-        means = np.array([plan.targets[update].mean() for update in plan.epoch(0)])
+        means = np.array([varied.targets[update].mean() for update in plan.epoch(0)])
         ranks = np.argsort(np.argsort(means))
         assert len(ranks) > 200
         assert abs(np.corrcoef(ranks[:-1], ranks[1:])[0, 1]) < 0.2
@@ -79,26 +79,23 @@ def test_lengths_are_mixed_over_an_epoch(varied: PreparedPairs) -> None:
 def test_micro_batches_cut_an_update_to_fit(varied: PreparedPairs, limit: int) -> None:
     """They hold each pair once and fit, or are a single pair. The order of the update's pairs does not matter."""
     plan = Plan(varied, 8_192, 1)
-    for update in plan.epoch(0)[:5]:
-        before = update.copy()
-        parts = list(plan.micro_batches(update, limit))
-        assert np.array_equal(np.sort(np.concatenate(parts)), np.sort(update))
-        assert np.array_equal(update, before)
+    for number, update in enumerate(plan.epoch(0)[:5]):
+        pairs = plan.take(0, update)
+        parts = list(micro_batches(pairs, limit))
+        assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(len(update)))
         for part in parts:
-            widest = max(plan.sources[part].max(), plan.targets[part].max())
+            widest = max(pairs.sources[part].max(), pairs.targets[part].max())
             assert len(part) == 1 or len(part) * widest <= limit
-            batch = plan.batch(part)
-            assert batch.source.numel() == len(part) * plan.sources[part].max()
-            assert batch.target_in.numel() == len(part) * plan.targets[part].max()
-        shuffled = np.random.default_rng(0).permutation(update)
-        assert [len(part) for part in plan.micro_batches(shuffled, limit)] == [len(part) for part in parts]
+            batch = Batch.of(pairs.take(part))
+            assert batch.source.numel() == len(part) * pairs.sources[part].max()
+            assert batch.target_in.numel() == len(part) * pairs.targets[part].max()
+        shuffled = varied.take(np.random.default_rng(number).permutation(update))
+        assert [len(part) for part in micro_batches(shuffled, limit)] == [len(part) for part in parts]
 
 
 def test_micro_batches_fill_the_limit() -> None:
     """Pairs of one length are cut no finer than the limit requires, so that no device idles."""
-    plan = Plan(of_lengths([(9, 9)] * 100), 10**6, 1)
-    (update,) = plan.epoch(0)
-    assert [len(part) for part in plan.micro_batches(update, 200)] == [20] * 5
+    assert [len(part) for part in micro_batches(of_lengths([(9, 9)] * 100), 200)] == [20] * 5
 
 
 @pytest.mark.parametrize(("tokens", "limit"), [(2_048, 1_280), (8_192, 4_096), (25_000, 4_096)])
@@ -107,17 +104,18 @@ def test_little_is_padding(varied: PreparedPairs, tokens: int, limit: int) -> No
     plan = Plan(varied, tokens, 1)
     cells = real = 0
     for update in plan.epoch(0):
-        for part in plan.micro_batches(update, limit):
-            cells += len(part) * int(plan.sources[part].max() + plan.targets[part].max())
-            real += int(plan.sources[part].sum() + plan.targets[part].sum())
-    assert real == plan.sources.sum() + plan.targets.sum()
+        pairs = plan.take(0, update)
+        for part in micro_batches(pairs, limit):
+            cells += len(part) * int(pairs.sources[part].max() + pairs.targets[part].max())
+            real += int(pairs.sources[part].sum() + pairs.targets[part].sum())
+    assert real == varied.sources.sum() + varied.targets.sum()
     assert 1 - real / cells < 0.1
 
 
 def test_a_batch_is_what_the_model_reads() -> None:
     """Source x EOS, decoder input BOS y, expected output y EOS, padded at the end, in the order asked for."""
-    plan = Plan(PreparedPairs(side([[20, 21], [22], [23]]), side([[30], [31, 32, 33], [34, 35]])), 100, 1)
-    batch = plan.batch(np.array([1, 0]))
+    pairs = PreparedPairs(side([[20, 21], [22], [23]]), side([[30], [31, 32, 33], [34, 35]]))
+    batch = Batch.of(pairs.take(np.array([1, 0])))
     assert batch.source.tolist() == [[22, EOS, PAD], [20, 21, EOS]]
     assert batch.target_in.tolist() == [[BOS, 31, 32, 33], [BOS, 30, PAD, PAD]]
     assert batch.target_out.tolist() == [[31, 32, 33, EOS], [30, EOS, PAD, PAD]]

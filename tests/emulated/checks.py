@@ -35,7 +35,7 @@ def test_nothing_in_an_update_waits_and_launches_are_few(gpu: Gpu) -> None:
     trainer = trainer_on("cuda", "bf16", tokens_per_update=400, micro_batch_tokens=200, layers=6)
     first, second = trainer.plan.epoch(0)[:2]
     trainer.update(first)
-    share = trainer.cut(second)
+    share = trainer.cut((0, second))
     gpu.reset()
     gpu.may_wait = False
     trainer.update(second, share)

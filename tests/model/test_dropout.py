@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from nmt.model.dropout import Dropout, dropout
+from nmt.ids import FIRST_PIECE, UNK
+from nmt.model.dropout import Dropout, drawn_from, dropout, word_dropout
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.3, 0.5])
@@ -31,3 +32,18 @@ def test_gradient_is_the_mask_and_evaluation_changes_nothing() -> None:
     assert x.grad is not None
     torch.testing.assert_close(x.grad * x, y)
     assert torch.equal(Dropout(0.9).eval()(x), x)
+
+
+def test_word_dropout_reads_a_share_of_the_pieces_as_unknown() -> None:
+    """Bowman et al. 2016; everything that is not text stays. Equal seeds draw equally."""
+    ids = torch.randint(0, 50, (100, 200))
+    with drawn_from(3):
+        dropped = word_dropout(ids, 0.2)
+    with drawn_from(3):
+        assert torch.equal(word_dropout(ids, 0.2), dropped)
+    text = ids >= FIRST_PIECE
+    assert torch.equal(dropped[~text], ids[~text])
+    assert set(dropped[dropped != ids].tolist()) == {UNK}
+    share = float((dropped[text] == UNK).double().mean())
+    assert abs(share - 0.2) < 5 * (0.2 * 0.8 / int(text.sum())) ** 0.5
+    assert word_dropout(ids, 0.0) is ids

@@ -14,7 +14,7 @@ import torch
 from torch._dynamo.utils import counters
 
 from nmt.config import ModelConfig, TrainingConfig
-from nmt.data.batching import Plan
+from nmt.data.batching import Batch, Plan
 from nmt.data.vocabulary import Vocabulary
 from nmt.model.transformer import Transformer
 from nmt.training.probe import MIN_TOKENS, find_micro_batch
@@ -81,10 +81,10 @@ def test_compiled_training_is_the_same_training(runs: tuple[Trained, Trained]) -
 def test_each_kind_is_compiled_whole_and_before_the_first_update(runs: tuple[Trained, Trained]) -> None:
     """Cuda 16: the probe compiles everything for all shapes and layers; a single row has graphs of its own."""
     _, compiled = runs
-    trainer, plan = compiled.trainer, compiled.trainer.plan
-    batches = [batch for pairs in UPDATES for batch in trainer.cut(pairs).batches]
-    batches += [plan.batch(np.arange(first, first + rows)) for rows in range(1, 9) for first in range(0, 50, 7)]
-    batches += [plan.batch(np.flatnonzero(plan.sources == plan.targets)[:rows]) for rows in (1, 2, 3)]
+    trainer, pairs = compiled.trainer, compiled.trainer.plan.pairs
+    batches = [batch for update in UPDATES for batch in trainer.cut((0, update)).batches]
+    batches += [Batch.of(pairs.take(np.arange(first, first + rows))) for rows in range(1, 9) for first in range(0, 50, 7)]
+    batches += [Batch.of(pairs.take(np.flatnonzero(pairs.sources == pairs.targets)[:rows])) for rows in (1, 2, 3)]
     for batch in batches:
         trainer.backward(batch, 1)
     shapes = {(batch.source.shape, batch.target_in.shape) for batch in batches}

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from nmt.ids import PAD
-from nmt.training.loss import loss, losses
+from nmt.training.loss import loss, losses, r_drop_loss
 
 D, V = 8, 11
 Example = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -70,3 +70,29 @@ def test_torchs_losses_and_gradients(dtype: torch.dtype, smoothing: float) -> No
         errors = relative_errors(found, exact, [states, matrix])
         # Processors add in different orders: the error of a sum over the vocabulary grows with the root of its length.
         assert max(errors) < torch.finfo(dtype).eps * len(matrix) ** 0.5
+
+
+def test_r_drop_written_out() -> None:
+    """Liang et al. 2021, equations 1 to 3, halved: position by position, KL by its definition; in float64 to 1e-10."""
+    first, matrix, targets = (tensor.double() if tensor.is_floating_point() else tensor for tensor in example())
+    states = torch.cat([first, first + torch.randn_like(first)]).requires_grad_()
+    matrix.requires_grad_()
+    alpha, smoothing = 5.0, 0.1
+    expected = torch.zeros((), dtype=torch.float64)
+    for sentence, row in enumerate(targets):
+        for place, target in enumerate(row):
+            if target == PAD:
+                continue
+            p, q = (F.linear(one[place], matrix).softmax(-1) for one in (states[sentence], states[3 + sentence]))
+            for one in (p, q):
+                expected = expected - (1 - smoothing) * one[target].log() / 2 - smoothing * one.log().mean() / 2
+            divergences = (p * (p / q).log()).sum() + (q * (q / p).log()).sum()
+            expected = expected + alpha / 2 * divergences / 2
+    found = r_drop_loss(states, matrix, targets, smoothing, alpha)
+    assert max(relative_errors(found, expected, [states, matrix])) < 1e-10
+
+
+def test_r_drop_of_equal_passes_is_the_plain_loss() -> None:
+    states, matrix, targets = example()
+    found = r_drop_loss(states.repeat(2, 1, 1), matrix, targets, 0.1, 5.0)
+    torch.testing.assert_close(found, loss(states, matrix, targets, 0.1))

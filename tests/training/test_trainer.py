@@ -57,8 +57,8 @@ def trainer_for(
 def gradients(trainer: Trainer, cuts: list[list[int]]) -> dict[str, torch.Tensor]:
     """The gradient of an update in these micro-batches, by parameter, in float64."""
     trainer.model.double()
-    tokens = trainer.plan.target_tokens(np.concatenate(cuts))
-    parts = [trainer.backward(trainer.plan.batch(np.array(cut)), tokens)[1:] for cut in cuts]
+    tokens = int(trainer.plan.pairs.targets[np.concatenate(cuts)].sum())
+    parts = [trainer.backward(Batch.of(trainer.plan.pairs.take(np.array(cut))), tokens)[1:] for cut in cuts]
     summed = [sum(part, torch.zeros(())) for part in zip(*parts, strict=True)]
     return dict(zip(dict(trainer.model.named_parameters()), summed, strict=True))
 
@@ -66,7 +66,7 @@ def gradients(trainer: Trainer, cuts: list[list[int]]) -> dict[str, torch.Tensor
 def test_micro_batches_of_2_and_40_tokens_are_one_batch() -> None:
     """R4: In float64 to 1e-9; a mean of means would be off by a factor of two."""
     trainer = trainer_for(pairs_of([[20], list(range(12, 32))], [[21], [12 + i % 20 for i in range(39)]]), STEADY)
-    assert trainer.plan.targets.tolist() == [2, 40]
+    assert trainer.plan.pairs.targets.tolist() == [2, 40]
     cut, whole = gradients(trainer, [[0], [1]]), gradients(trainer, [[0, 1]])
     for name, gradient in whole.items():
         torch.testing.assert_close(cut[name], gradient, rtol=1e-9, atol=1e-12)
@@ -154,8 +154,7 @@ def test_loss_of_a_causal_stack(source_loss: bool) -> None:
     stack = STEADY.model_copy(update={"architecture": "decoder-only", "mask": "causal"})
     pairs = random_pairs(3)
     trainer = trainer_for(pairs, stack, dtype=torch.float64, source_loss=source_loss)
-    batch = trainer.plan.batch(np.arange(3))
-    tokens = trainer.plan.target_tokens(np.arange(3))
+    batch, tokens = Batch.of(pairs), int(pairs.targets.sum())
     found, *_ = trainer.backward(batch, tokens)
     summed = torch.zeros((), dtype=torch.float64)
     model: Any = trainer.model

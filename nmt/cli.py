@@ -166,6 +166,7 @@ def train(
 
 
 N_BEST = "Print N translations a line, each after its line number, rank and score."
+SAMPLE = "Draw each piece from the K likeliest instead of searching, for back-translation."
 ENGINE = "Library to compute with; ctranslate2 needs `nmt export`."
 
 
@@ -177,6 +178,8 @@ def translate(
     beam: Annotated[int, option("Beam size; 1 is greedy search.")] = SearchOptions.beam,
     length_penalty: Annotated[float, option("Exponent of the length penalty.")] = SearchOptions.length_penalty,
     n_best: Annotated[int | None, option(N_BEST, metavar="N")] = None,
+    sample: Annotated[int | None, option(SAMPLE, metavar="K", min=1)] = None,
+    seed: Annotated[int, option("Seed of --sample.", min=0)] = SearchOptions.seed,
     form: Form = "text",
     details: Annotated[bool, option("Add token log-probabilities and a word alignment to JSON.", "--details")] = False,
     no_split: Annotated[bool, option("Translate each line whole, not sentence by sentence.", "--no-split")] = False,
@@ -198,10 +201,14 @@ def translate(
     from nmt.translation import files
     from nmt.translation.output import output_format
 
-    options = SearchOptions(beam, length_penalty, 1 if n_best is None else n_best, details=details)
+    options = SearchOptions(
+        beam, length_penalty, 1 if n_best is None else n_best, sample=sample or 0, seed=seed, details=details
+    )
     write = output_format(form, n_best, details)
     if details and engine == "ctranslate2":
         raise UsageError("--details: CTranslate2 cannot provide them; use --engine torch")
+    if sample and engine == "ctranslate2":
+        raise UsageError("--sample: CTranslate2 would draw otherwise in every batch; use --engine torch")
     job = files.Job(model, options, not no_split, write, device, precision, batch_tokens, engine)
     files.translate(file, output, job, Reporter(quiet))
 

@@ -19,6 +19,7 @@ from nmt.saved_model import SavedModel
 from nmt.translation.alignment import aligning_layer
 from nmt.translation.hypothesis import BATCH_TOKENS, Forced, Hypothesis, SearchOptions, Sources
 from nmt.translation.packed import PackedLinear, can_pack, pack
+from nmt.translation.sampling import sample
 from nmt.translation.search import beam_search
 
 Item = TypeVar("Item")
@@ -105,7 +106,11 @@ class TorchEngine:
         source = padded([[*ids, EOS] for ids in sources], self.device)
         limits = [len(ids) + options.extra for ids in sources]
         with autocast(self.device, self.precision):
-            found = beam_search(NetworkSteps(self.model, self.projection, source), limits, options, self.device)
+            steps = NetworkSteps(self.model, self.projection, source)
+            if options.sample:
+                found = sample(steps, sources, limits, options, self.device)
+            else:
+                found = beam_search(steps, limits, options, self.device)
         if not options.details:
             return found
         pairs = [(source, each.ids) for source, best in zip(sources, found, strict=True) for each in best]

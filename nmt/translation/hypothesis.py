@@ -18,6 +18,8 @@ class SearchOptions:
     length_penalty: float = 0.6  # alpha
     n_best: int = 1  # hypotheses to return per sentence, best first
     extra: int = 50  # a translation may have this many pieces more than its source
+    sample: int = 0  # draw each piece from so many of the likeliest, instead of searching (sampling.py)
+    seed: int = 1  # of what is drawn
     details: bool = False  # also return the model's probabilities and attention for each hypothesis
 
     def __post_init__(self) -> None:
@@ -25,6 +27,10 @@ class SearchOptions:
             raise UsageError(f"--beam {self.beam}: must be at least 1")
         if not 0 <= self.length_penalty < 10:
             raise UsageError(f"--length-penalty {self.length_penalty}: must be at least 0 and below 10")
+        if self.sample < 0:
+            raise UsageError(f"--sample {self.sample}: must be at least 1")
+        if self.sample and self.n_best > 1:
+            raise UsageError("--sample: draws one translation; leave out --n-best, or draw others with another --seed")
         if not 1 <= self.n_best <= self.beam:
             raise UsageError(f"--n-best {self.n_best}: must be at least 1, and at most the beam of {self.beam}; see --beam")
 

@@ -122,7 +122,7 @@ def beam_search(
             searched = [not over for over in done.tolist()]
         count = sum(searched)
         if ROWS_PER_DONE * (len(searched) - count) >= len(searched):
-            going, leaving = _compacted(searched)
+            going, leaving = compacted(searched)
             results.append(ended.select(on_device(leaving, device)))
             left += [held[row] for row in leaving]
             if not count:
@@ -147,7 +147,7 @@ def _hypotheses(rows: list[list[float]], limit: int) -> list[Hypothesis]:
     return [Hypothesis(ids, log_p, score, len(ids) == limit) for score, log_p, ids in ended]
 
 
-def _compacted(searched: list[bool]) -> tuple[list[int], list[int]]:
+def compacted(searched: list[bool]) -> tuple[list[int], list[int]]:
     """The rows that go on, in an order that moves as few as possible, and the rows that leave."""
     count = sum(searched)
     movable = iter(row for row in range(count, len(searched)) if searched[row])

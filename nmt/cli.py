@@ -127,7 +127,8 @@ DATA = "Folder with train.en and train.de; .tsv or .jsonl file; owner/name on th
 
 @command
 def train(
-    data: Annotated[str, path_option(DATA)] = "wmt14",
+    data: Annotated[list[str] | None, path_option(f"{DATA} May be repeated, also as NAME=WEIGHT. [default: wmt14]")] = None,
+    synthetic: Annotated[str | None, path_option("Corpus whose sources a machine wrote; each is marked as such.")] = None,
     source: Annotated[str | None, option("Source language, as in file names. [default: en, or as --from]")] = None,
     target: Annotated[str | None, option("Target language. [default: de, or as --from]")] = None,
     preset: Annotated[str | None, option(f"Recipe: {', '.join(PRESETS)}. [default: by corpus size]")] = None,
@@ -161,7 +162,7 @@ def train(
     from nmt.settings import Request
 
     flags = {name: value for name, value in locals().items() if name in FIELDS}
-    request = Request(data, source, target, preset, config, flags, origin, restart, command_line())
+    request = Request(data or ["wmt14"], synthetic, source, target, preset, config, flags, origin, restart, command_line())
     runs.train(model, request, Reporter(quiet))
 
 

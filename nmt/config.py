@@ -85,6 +85,7 @@ class TrainingConfig(BaseModel):
     upper_case: float = Field(0.0, ge=0, lt=1, description="Share of the pairs in upper case, anew each epoch.")
     title_case: float = Field(0.0, ge=0, lt=1, description="Share of the pairs in title case, anew each epoch.")
     typos: float = Field(0.0, ge=0, lt=1, description="Share of the sources with typing errors, anew each epoch.")
+    synthetic_share: float = Field(0.5, gt=0, lt=1, description="Share of --synthetic text in the tokens of every update.")
     source_loss: bool = Field(False, description="Decoder-only, causal: learn to predict the source's next tokens too.")
     vocab_size: int = Field(37_000, ge=1, le=1_000_000, description="Maximum size of the shared BPE vocabulary.")
     max_pieces: Count = Field(256, description="Drop training pairs with more pieces on a side.")

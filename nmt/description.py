@@ -22,6 +22,16 @@ class _Part(BaseModel):
     model_config = ConfigDict(strict=True, extra="allow")
 
 
+class OtherData(_Part):
+    """A further corpus: its name, lines, the SHA-256 of its text, its weight, and whether a machine wrote its sources."""
+
+    name: Name
+    lines: dict[str, Count]
+    sha256: dict[str, Digest]
+    weight: float | None = None
+    synthetic: bool = False
+
+
 class Data(_Part):
     """The corpus: its name, and for each split the number of lines and the SHA-256 of the text."""
 
@@ -29,6 +39,8 @@ class Data(_Part):
     lines: dict[str, Count]
     sha256: dict[str, Digest]
     form: str = ""  # the Unicode form of the source side, see looks.py
+    weight: float | None = None
+    others: list[OtherData] = []
     copies_letterless: bool = True  # whether lines without a letter are copied and not translated
 
 

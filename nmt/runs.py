@@ -15,9 +15,10 @@ from typing import Any
 import torch
 
 from nmt import devices, settings
-from nmt.data import corpus as corpora
 from nmt.data.batching import Plan
 from nmt.data.cache import Cache
+from nmt.data.mixture import load_all, shares
+from nmt.data.preparation import JoinedPairs
 from nmt.data.variation import Variation
 from nmt.errors import EverywhereError, Interrupted, UsageError, stop_signals
 from nmt.event_log import EventLog
@@ -55,21 +56,23 @@ def train(path: Path, request: Request, reporter: Reporter) -> None:
         locked(directory, request.restart) if process.first else nullcontext() as started,
     ):
         cache = Cache.find(path, reporter.say)
-        corpus = None
+        mixture = None
         if process.first_on_machine:
-            corpus = corpora.load(request.data, *options.languages, cache, reporter.warn)
+            mixture = load_all(options.data, *options.languages, cache, reporter.warn)
 
         def resolve() -> RunPlan:
-            assert corpus
-            plan = settings.resolve(options, corpus, ranks.count)
+            assert mixture
+            plan = settings.resolve(options, mixture, ranks.count)
             reporter.say(f"{'recipe' if origin else 'preset'} {plan.preset}: {plan.recipe.source}")
-            if origin and (doubt := unlike(corpus.form, origin.description.data.form)):
-                reporter.warn(f"--data {corpus.name}: {doubt}")
+            form = origin.description.data.form if origin else mixture.main.form
+            for corpus in mixture.corpora:
+                if doubt := unlike(corpus.form, form):
+                    reporter.warn(f"--data {corpus.name}: {doubt}")
             return plan
 
         plan = ranks.share(resolve)
         work = Workspace(directory, started, origin, cache, ranks, reporter)
-        data = prepare(plan, corpus, work)
+        data = prepare(plan, mixture, work)
         trainer = _trainer(plan, data, work, options.device)
         session = Session(plan, data, work, trainer, started_at)
         if trainer.done():
@@ -88,7 +91,7 @@ def _trainer(plan: RunPlan, data: RunData, work: Workspace, device: torch.device
     config, ranks, log = plan.recipe.training, work.ranks, EventLog(work.directory.metrics_path)
     torch.manual_seed(config.seed)
     model = build(plan.recipe.model, len(data.vocabulary)).to(device)
-    updates = Plan(data.pairs, config.tokens_per_update, config.seed, Variation.of(data.vocabulary, config))
+    updates = _updates(plan, data)
     compiled = devices.can_compile(device, work.reporter.warn)
     trainer = Trainer(model, updates, config, device, config.precision, ranks, compiled)
     progress = ranks.share(lambda: _load_checkpoint(plan, data, work, trainer))
@@ -107,6 +110,16 @@ def _trainer(plan: RunPlan, data: RunData, work: Workspace, device: torch.device
         progress.micro_batch_tokens = size
     progress.fitted_to = ranks.from_first(fitted_to)
     return trainer
+
+
+def _updates(plan: RunPlan, data: RunData) -> Plan:
+    """The updates of all epochs, each with its share of every corpus."""
+    config, variation = plan.recipe.training, Variation.of(data.vocabulary, plan.recipe.training)
+    tokens = [int(pairs.targets.sum()) for pairs in data.pairs]
+    found = shares(plan.corpora, tokens, config.synthetic_share)
+    parts = [(len(pairs), share) for pairs, share in zip(data.pairs, found, strict=True)]
+    pairs = JoinedPairs(data.pairs) if len(data.pairs) > 1 else data.pairs[0]
+    return Plan(pairs, config.tokens_per_update, config.seed, variation, parts)
 
 
 def _load_checkpoint(plan: RunPlan, data: RunData, work: Workspace, trainer: Trainer) -> Progress:

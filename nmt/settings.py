@@ -1,6 +1,7 @@
 """What a run is, resolved once: the command line's request, a preset, a TOML file and the corpus make an immutable plan."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 from nmt import devices
 from nmt.config import EXTENT, PRESETS, RUNTIME, Preset, find_preset, fine_tuning, preset_for, read_toml, settle
 from nmt.data.corpus import Corpus
+from nmt.data.mixture import DataOption, Mixture, data_options
 from nmt.description import LANGUAGE
 from nmt.errors import UsageError
 from nmt.model_directory import BEFORE
@@ -23,7 +25,8 @@ OWN_PRESET = {"wmt14": "base", "demo": "demo"}  # by corpus; any other one's pre
 class Request:
     """What the user asked for on the command line."""
 
-    data: str
+    data: Sequence[str]
+    synthetic: str | None
     source: str | None
     target: str | None
     preset: str | None
@@ -39,6 +42,7 @@ class Options:
     """What a request determines before any text is read."""
 
     request: Request
+    data: tuple[DataOption, ...]
     tables: dict[str, dict[str, Any]]  # of the TOML file
     languages: tuple[str, str]  # codes of source and target
     origin: SavedModel | None
@@ -54,7 +58,8 @@ class RunPlan:
     preset: str
     recipe: Preset  # with the user's settings, and the device and precision that were found
     languages: tuple[str, str]
-    data: dict[str, Any]  # the corpus's name, and the lines and digests of its splits, as in config.json
+    corpora: tuple[DataOption, ...]
+    data: dict[str, Any]  # each corpus's name, and the lines and digests of its splits, as in config.json
     origin: dict[str, str] | None  # the origin's corpus and the digest of its weights, as in config.json
     ranks: int
     command: str
@@ -80,36 +85,34 @@ def check(request: Request) -> Options:
     if request.origin and request.preset is not None:
         raise UsageError("--preset and --from exclude each other: a trained model keeps its own settings")
     origin = SavedModel.open(request.origin) if request.origin else None
-    languages = _languages(request, origin)
+    languages, data = _languages(request, origin), data_options(request.data, request.synthetic)
     tables = read_toml(request.toml) if request.toml else {}
     if origin:
         described = origin.description
         name, own = "fine-tuning", fine_tuning(described.preset, described.model, described.training)
     else:
-        name = OWN_PRESET.get(request.data, "tiny") if request.preset is None else request.preset
+        name = OWN_PRESET.get(data[0].data, "tiny") if request.preset is None else request.preset
         own = find_preset(name)
     recipe = settle(own, tables, request.flags)
     _refuse_contradictions(recipe)
     if origin and (changed := _differences(_lasting(described.languages, own), _lasting(languages, recipe))):
         raise UsageError(f"--from {origin.directory.path}: {'; '.join(changed)}; a trained model keeps these")
-    return Options(request, tables, languages, origin, name, recipe, devices.find_device(recipe.training.device))
+    return Options(request, data, tables, languages, origin, name, recipe, devices.find_device(recipe.training.device))
 
 
-def resolve(options: Options, corpus: Corpus, ranks: int) -> RunPlan:
-    """The plan of the run on this corpus. Raises UsageError where the preset for its size cannot have the user's settings."""
+def resolve(options: Options, mixture: Mixture, ranks: int) -> RunPlan:
+    """The plan of the run on these corpora. Raises UsageError where the preset for its size cannot have the user's settings."""
     request, name, recipe = options.request, options.preset, options.recipe
-    if not options.origin and request.preset is None and request.data not in OWN_PRESET:
-        name = preset_for(corpus.clean(recipe.training).kept)
+    if not options.origin and request.preset is None and (len(options.data) > 1 or options.data[0].data not in OWN_PRESET):
+        name = preset_for(mixture.clean(recipe.training).kept)
         recipe = settle(PRESETS[name], options.tables, request.flags)
         _refuse_contradictions(recipe)
     precision = devices.find_precision(recipe.training.precision, options.device)
     found = {"device": options.device.type, "precision": precision}
     recipe = replace(recipe, training=recipe.training.model_copy(update=found))
-    data: dict[str, Any] = {
-        "name": corpus.name,
-        "lines": {split: text.count for split, text in corpus.splits.items()},
-        "sha256": {split: text.sha256 for split, text in corpus.splits.items()},
-    }
+    data, *others = map(_identity, options.data, mixture.corpora)
+    if others:
+        data["others"] = others
     origin = None
     if model := options.origin:
         data["lines"][BEFORE] = model.description.data.lines.get("valid", 0)
@@ -117,7 +120,20 @@ def resolve(options: Options, corpus: Corpus, ranks: int) -> RunPlan:
         if weights is None:
             raise UsageError(f"--from {model.weights_path}: no such file, so there are no weights to start from")
         origin = {"data": model.description.data.name, "weights": weights}
-    return RunPlan(name, recipe, options.languages, data, origin, ranks, request.command)
+    return RunPlan(name, recipe, options.languages, options.data, data, origin, ranks, request.command)
+
+
+def _identity(option: DataOption, corpus: Corpus) -> dict[str, Any]:
+    """What config.json says about a corpus, apart from what cleaning finds."""
+    splits = corpus.splits.items()
+    found: dict[str, Any] = {"name": corpus.name, "lines": {}, "sha256": {}}
+    for split, text in splits:
+        found["lines"][split], found["sha256"][split] = text.count, text.sha256
+    if option.weight:
+        found["weight"] = option.weight
+    if option.synthetic:
+        found["synthetic"] = True
+    return found
 
 
 def _refuse_contradictions(recipe: Preset) -> None:
@@ -156,7 +172,13 @@ def _lasting(languages: tuple[str, str], recipe: Preset) -> dict[str, Any]:
 def _fixed(config: dict[str, Any]) -> dict[str, Any]:
     """By name, everything in config.json that must not change while a run lasts."""
     identity: dict[str, Any] = {"source": config["source"], "target": config["target"]}
-    identity |= {f"the {split} text": digest[:12] for split, digest in config["data"]["sha256"].items()}
+    data = config["data"]
+    identity |= {f"the {split} text": digest[:12] for split, digest in data["sha256"].items()}
+    identity["its weight"] = data.get("weight")
+    for corpus in data.get("others", []):
+        kind = "synthetic text" if corpus.get("synthetic") else "text"
+        identity[f"the {kind} of {corpus['name']}"] = corpus["sha256"]["train"][:12]
+        identity[f"the weight of {corpus['name']}"] = corpus.get("weight")
     if config.get("from"):
         identity["--from"] = f"the weights {config['from']['weights'][:12]}"
     training = {name: value for name, value in config["training"].items() if name not in RUNTIME | EXTENT}

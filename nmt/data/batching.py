@@ -6,14 +6,15 @@ micro-batches that fit into memory. Sentences of similar length go through the m
 little of a batch is padding; an update mixes several lengths, as the paper's eight devices did.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from nmt.data.preparation import PreparedPairs, Side
+from nmt.data.preparation import Pairs, PreparedPairs, Side
 from nmt.data.variation import Variation
 from nmt.ids import BOS, EOS, PAD
 
@@ -59,12 +60,13 @@ class Batch:
         return Batch(move(self.source), move(self.target_in), move(self.target_out), self.tokens)
 
 
-class Plan:
-    """The updates of every epoch."""
+class Order:
+    """The order in which a corpus is gone through: updates of about as many target tokens, epoch after epoch."""
 
-    def __init__(self, pairs: PreparedPairs, tokens_per_update: int, seed: int, variation: Variation | None = None) -> None:
-        self.pairs, self.seed, self.variation = pairs, seed, variation
-        self.chunks = min(MAX_CHUNKS, max(1, tokens_per_update // MIN_CHUNK_TOKENS))
+    def __init__(self, sources: np.ndarray, targets: np.ndarray, tokens_per_update: float, seed: int, first: int = 0) -> None:
+        """From the lengths of each pair (int32 [pairs]). The pairs are numbered from `first`."""
+        self.sources, self.targets, self.seed, self.first = sources, targets, seed, first
+        self.chunks = min(MAX_CHUNKS, max(1, int(tokens_per_update // MIN_CHUNK_TOKENS)))
         self.chunk_tokens = tokens_per_update / self.chunks
 
     def epoch(self, number: int) -> list[np.ndarray]:
@@ -74,13 +76,55 @@ class Plan:
         and an update is the next few of them. The last update of an epoch may be smaller.
         """
         random = np.random.default_rng([self.seed, number])
-        sources, targets = self.pairs.sources, self.pairs.targets
-        order = random.permutation(len(self.pairs))
-        order = order[np.lexsort((sources[order], targets[order]))]
-        chunk_of = (np.cumsum(targets[order]) - 1) // self.chunk_tokens
-        chunks = np.split(order, np.flatnonzero(np.diff(chunk_of)) + 1)
+        order = random.permutation(len(self.targets))
+        order = order[np.lexsort((self.sources[order], self.targets[order]))]
+        chunk_of = (np.cumsum(self.targets[order]) - 1) // self.chunk_tokens
+        chunks = np.split(order + self.first, np.flatnonzero(np.diff(chunk_of)) + 1)
         shuffled = [chunks[i] for i in random.permutation(len(chunks))]
         return [np.concatenate(shuffled[i : i + self.chunks]) for i in range(0, len(shuffled), self.chunks)]
+
+    @cached_property
+    def count(self) -> int:
+        """The number of updates in an epoch, which is the same in all."""
+        return len(self.epoch(0))
+
+    def stretch(self, first: int, count: int) -> list[np.ndarray]:
+        """This many updates from the update number `first` on, counted over all epochs."""
+        epoch, position = divmod(first, self.count)
+        found = self.epoch(epoch)[position : position + count]
+        return found if len(found) == count else found + self.stretch(first + len(found), count - len(found))
+
+
+class Plan:
+    """The updates of every epoch. From several corpora, each update draws a share of its tokens from every one.
+
+    A corpus begins again when its pairs are used up. An epoch of several is one of the corpus that takes the most updates.
+    """
+
+    def __init__(
+        self,
+        pairs: Pairs,
+        tokens_per_update: int,
+        seed: int,
+        variation: Variation | None = None,
+        parts: Sequence[tuple[int, float]] | None = None,
+    ) -> None:
+        """`parts`: the number of pairs and the share of each corpus in `pairs`, one after another; by default one corpus."""
+        self.pairs, self.seed, self.variation = pairs, seed, variation
+        self.orders: list[Order] = []
+        start = 0
+        for number, (count, share) in enumerate(parts or [(len(pairs), 1.0)]):
+            lengths = pairs.sources[start : start + count], pairs.targets[start : start + count]
+            self.orders.append(Order(*lengths, share * tokens_per_update, seed + number, start))
+            start += count
+
+    def epoch(self, number: int) -> list[np.ndarray]:
+        """The updates of an epoch, each an array of pair numbers."""
+        if len(self.orders) == 1:
+            return self.orders[0].epoch(number)
+        count = max(order.count for order in self.orders)
+        stretches = [order.stretch(number * count, count) for order in self.orders]
+        return [np.concatenate(parts) for parts in zip(*stretches, strict=True)]
 
     def updates(self, epoch: int = 0, position: int = 0) -> Iterator[tuple[int, np.ndarray]]:
         """Endless (epoch, update), starting after the first `position` updates of the epoch."""
@@ -92,8 +136,7 @@ class Plan:
     def take(self, epoch: int, update: np.ndarray) -> PreparedPairs:
         """The pairs of an update, in the form that they have in this epoch."""
         pairs = self.pairs.take(update)
-        # Pairs are in one update of an epoch, so the first of them names it.
-        return self.variation.vary(pairs, [self.seed, epoch, int(update[0])]) if self.variation else pairs
+        return self.variation.vary(pairs, [self.seed, epoch, *update.tolist()]) if self.variation else pairs
 
 
 def micro_batches(pairs: PreparedPairs, tokens: int, fewest: int = FEWEST_TOKENS) -> Iterator[np.ndarray]:

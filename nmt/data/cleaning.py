@@ -36,6 +36,11 @@ class CleaningReport:
     def kept(self) -> int:
         return self.read - self.dropped.total()
 
+    def __add__(self, other: "CleaningReport") -> "CleaningReport":
+        return CleaningReport(
+            self.read + other.read, self.dropped + other.dropped, self.control_characters + other.control_characters
+        )
+
     def __str__(self) -> str:
         text = f"read {counted(self.read, 'pair')}, kept {self.kept:,}, dropped {self.dropped.total():,}"
         if self.dropped:

@@ -68,19 +68,28 @@ class Corpus:
         _refuse_changes(self.name, self.stamps)
 
 
-def load(data: str, source: str, target: str, cache: Cache | None = None, warn: Warn = lambda text: None) -> Corpus:
+def load(
+    data: str,
+    source: str,
+    target: str,
+    cache: Cache | None = None,
+    warn: Warn = lambda text: None,
+    training_only: bool = False,
+) -> Corpus:
     """The corpus that `--data` names: `wmt14`, `demo`, an existing path, or `owner/name[:config]` on the hub.
 
-    With a cache, text that was loaded before is not read again. Raises UsageError if the corpus does not exist, lacks a
+    With a cache, text that was loaded before is not read again. With `training_only` a corpus has no validation or test text,
+    and none is held out. Raises UsageError if the corpus does not exist, lacks a
     language, has sides of different length or lines that cannot be read; NmtError if the hub cannot be reached.
     """
     if source == target:
         raise UsageError(f"--source {source} and --target {target} are the same language")
     name, readers = _find(data, source, target, warn)
+    readers = {"train": readers["train"]} if training_only else readers
     with TemporaryDirectory() as temporary:
-        corpus = _assemble(name, source, target, readers, cache or Cache([Path(temporary)]), warn)
+        corpus = _assemble(name, source, target, readers, cache or Cache([Path(temporary)]), warn, training_only)
     counts = {split: text.count for split, text in corpus.splits.items()}
-    if data == "wmt14" and counts != WMT14_COUNTS:
+    if data == "wmt14" and not training_only and counts != WMT14_COUNTS:
         raise NmtError(
             f"wmt14: holds other numbers of pairs than published: {counts} instead of {WMT14_COUNTS}; the download is not the "
             "WMT14 data, so clear it from the Hugging Face cache and fetch it again"
@@ -122,14 +131,16 @@ def _find(data: str, source: str, target: str, warn: Warn) -> tuple[str, dict[st
     return data, read_dataset(path, config, source, target, "no such folder here, and ")
 
 
-def _assemble(name: str, source: str, target: str, readers: dict[str, Reader], cache: Cache, warn: Warn) -> Corpus:
+def _assemble(
+    name: str, source: str, target: str, readers: dict[str, Reader], cache: Cache, warn: Warn, training_only: bool
+) -> Corpus:
     """The corpus of these readers. If their text is not in the cache, all of it is read."""
     stamps = _stamps(path for reader in readers.values() for path in reader.files)
     text = {split: [reader.form, *hash_files(reader.files)] for split, reader in readers.items()}
-    key = key_of(source=source, target=target, text=text)
+    key = key_of(source=source, target=target, text=text, **{"training_only": True} if training_only else {})
 
     def fill(folder: Path) -> dict[str, Any]:
-        manifest = _measure(readers, (source, target), folder)
+        manifest = _measure(readers, (source, target), folder, [] if training_only else ["valid", "test"])
         _refuse_changes(name, stamps)
         return manifest
 
@@ -160,10 +171,11 @@ def _without(read: Callable[[], Iterator[Pair]], sources: set[str]) -> Callable[
     return (lambda: (pair for pair in read() if pair[0] not in sources)) if sources else read
 
 
-def _measure(readers: dict[str, Reader], languages: tuple[str, str], folder: Path) -> dict[str, Any]:
+def _measure(readers: dict[str, Reader], languages: tuple[str, str], folder: Path, needed: list[str]) -> dict[str, Any]:
     """Read all text, which also finds every fault of the files before any work begins.
 
-    Writes one byte of facts per training pair, see cleaning.py, and returns the manifest of the corpus's cache entry.
+    The splits that are needed and missing are held out of the training text. Writes one byte of facts per training pair, see
+    cleaning.py, and returns the manifest of the corpus's cache entry.
     """
     samples = {split: Sample() for split in readers}
     facts, digests = bytearray(), bytearray()
@@ -177,7 +189,7 @@ def _measure(readers: dict[str, Reader], languages: tuple[str, str], folder: Pat
             yield pair
 
     splits = {split: fingerprint(noted(split, readers[split].read())) for split in readers if split != "train"}
-    missing = [split for split in ("valid", "test") if split not in readers]
+    missing = [split for split in needed if split not in readers]
     held_out, sources = hold_out(readers["train"].read(), missing) if missing else ({}, set())
     notes = []
     if held_out:

@@ -22,6 +22,7 @@ from nmt.data.cache import Cache, Entry, key_of
 from nmt.data.cleaning import CleaningReport, dropping
 from nmt.data.corpus import Corpus
 from nmt.data.hub import newstest2012
+from nmt.data.mixture import Mixture
 from nmt.data.overlap import Overlap, overlap_note
 from nmt.data.splits import Pair
 from nmt.data.vocabulary import SAMPLE, Vocabulary, learn
@@ -59,6 +60,12 @@ class Side:
         ends = np.cumsum([0, *lengths])
         return Side(self.ids[np.repeat(starts - ends[:-1], lengths) + np.arange(ends[-1])], ends)
 
+    @classmethod
+    def joined(cls, sides: Sequence["Side"]) -> "Side":
+        """The sentences of all sides, one after another, in memory."""
+        lengths = np.concatenate([side.lengths for side in sides])
+        return cls(np.concatenate([side.ids for side in sides]), np.cumsum([0, *lengths], dtype=np.int64))
+
     def sentences(self) -> list[list[int]]:
         """The ids of each sentence."""
         return [ids.tolist() for ids in np.split(self.ids, self.starts[1:-1])]
@@ -95,8 +102,32 @@ class PreparedPairs:
         return cls(*(Side(_mapped(folder / f"{side}.ids", dtype), _mapped(folder / f"{side}.starts")) for side in SIDES))
 
 
-def learn_vocabulary(corpus: Corpus, config: TrainingConfig, cache: Cache) -> Vocabulary:
-    """The shared BPE of a corpus, from the cache or learned from a bounded sample of its usable pairs.
+class JoinedPairs:
+    """The pairs of several corpora, numbered one corpus after another. Their ids stay where they are until they are taken."""
+
+    def __init__(self, parts: Sequence[PreparedPairs]) -> None:
+        self.parts = parts
+        self.starts = np.cumsum([0, *map(len, parts)])
+        self.sources = np.concatenate([part.sources for part in parts])
+        self.targets = np.concatenate([part.targets for part in parts])
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def take(self, pairs: np.ndarray) -> PreparedPairs:
+        """These pairs in memory, those of the first corpus first."""
+        taken = [
+            part.take(pairs[(pairs >= start) & (pairs < end)] - start)
+            for part, start, end in zip(self.parts, self.starts, self.starts[1:], strict=False)
+        ]
+        return PreparedPairs(Side.joined([part.source for part in taken]), Side.joined([part.target for part in taken]))
+
+
+Pairs = PreparedPairs | JoinedPairs
+
+
+def learn_vocabulary(corpus: Corpus | Mixture, config: TrainingConfig, cache: Cache) -> Vocabulary:
+    """The shared BPE of one corpus or several, from the cache or learned from a bounded sample of its usable pairs.
 
     Raises UsageError if the corpus holds no text, or `vocab_size` is below the size of its alphabet.
     """
@@ -112,21 +143,28 @@ def learn_vocabulary(corpus: Corpus, config: TrainingConfig, cache: Cache) -> Vo
 
 
 def prepare_corpus(
-    corpus: Corpus, vocabulary: Vocabulary, config: TrainingConfig, cache: Cache
+    corpus: Corpus,
+    vocabulary: Vocabulary,
+    config: TrainingConfig,
+    cache: Cache,
+    main: Corpus | None = None,
+    marks: Sequence[int] = (),
 ) -> tuple[Path, CleaningReport, dict[str, Any]]:
     """The training pairs as ids, from the cache or encoded on all cores.
 
     Returns the folder, which all processes of this machine can open with `PreparedPairs.open`; the report on all filters; and
     what config.json records about the data, apart from its name, line counts and SHA-256. Memory does not grow with the
-    corpus, and the result does not depend on the number of cores. Raises NmtError if the ids cannot be written anywhere,
+    corpus, and the result does not depend on the number of cores. The overlap is that with the held-out text of `main`, if
+    that is another corpus. Every source begins with the `marks`. Raises NmtError if the ids cannot be written anywhere,
     UsageError if the files have changed since the corpus was loaded.
     """
     filters = {"drops": dropping(config), "max_pieces": config.max_pieces, "max_ratio": config.max_ratio}
-    key = key_of(corpus=corpus.key, vocabulary=vocabulary.sha256, newstest2012=corpus.with_newstest2012, **filters)
+    more: dict[str, Any] = ({"main": main.key} if main else {}) | ({"marks": list(marks)} if marks else {})
+    key = key_of(corpus=corpus.key, vocabulary=vocabulary.sha256, newstest2012=corpus.with_newstest2012, **filters, **more)
 
     def fill(folder: Path) -> dict[str, Any]:
         cache.say(f"encoding {counted(corpus.clean(config).kept, 'pair')}")  # takes minutes for a large corpus
-        return _encode(folder, corpus, vocabulary, config)
+        return _encode(folder, corpus, vocabulary, config, main or corpus, marks)
 
     entry = cache.get(f"pairs-{key}") or cache.put(f"pairs-{key}", fill)
     found = entry.manifest
@@ -143,9 +181,11 @@ def prepare_corpus(
     return entry.folder, report, facts
 
 
-def _encode(folder: Path, corpus: Corpus, vocabulary: Vocabulary, config: TrainingConfig) -> dict[str, Any]:
+def _encode(
+    folder: Path, corpus: Corpus, vocabulary: Vocabulary, config: TrainingConfig, main: Corpus, marks: Sequence[int]
+) -> dict[str, Any]:
     """Write the ids of all usable pairs into the folder, and return the manifest."""
-    held_out: dict[str, Iterable[Pair]] = {name: split for name, split in corpus.splits.items() if name != "train"}
+    held_out: dict[str, Iterable[Pair]] = {name: split for name, split in main.splits.items() if name != "train"}
     notes = []
     if corpus.with_newstest2012:
         fetched = newstest2012(corpus.source, corpus.target)
@@ -157,7 +197,7 @@ def _encode(folder: Path, corpus: Corpus, vocabulary: Vocabulary, config: Traini
 
     def encoded() -> Iterator[PreparedPairs]:
         for chunk in chunks_of(corpus.usable(config)):
-            ids, kept, dropped = encode(chunk, vocabulary, config.max_pieces, config.max_ratio, threads)
+            ids, kept, dropped = encode(chunk, vocabulary, config.max_pieces, config.max_ratio, threads, marks)
             overlap.search(kept)
             report.dropped.update(dropped)
             yield ids
@@ -169,15 +209,22 @@ def _encode(folder: Path, corpus: Corpus, vocabulary: Vocabulary, config: Traini
 
 
 def encode(
-    pairs: Sequence[Pair], vocabulary: Vocabulary, max_pieces: float = inf, max_ratio: float = inf, threads: int = 1
+    pairs: Sequence[Pair],
+    vocabulary: Vocabulary,
+    max_pieces: float = inf,
+    max_ratio: float = inf,
+    threads: int = 1,
+    marks: Sequence[int] = (),
 ) -> tuple[PreparedPairs, list[Pair], Counter[str]]:
     """The pairs as ids, without those that are too long or too different in length. Nothing is truncated.
 
-    Returns the ids and the text of those kept, and the number of the others by reason.
+    Every source begins with the `marks`, which are no text. Returns the ids and the text of those kept, and the number of the
+    others by reason.
     """
     sides = [vocabulary.encode_all([pair[side] for pair in pairs], threads) for side in (0, 1)]
     kept: list[int] = []
     dropped: Counter[str] = Counter()
+    sides[0] = [[*marks, *source] for source in sides[0]] if marks else sides[0]
     for number, (source, target) in enumerate(zip(*sides, strict=True)):
         short, long = sorted((len(source), len(target)))
         if long > max_pieces:

@@ -43,8 +43,8 @@ class Variation:
         for ids, text in zip(sides, texts, strict=True):
             drawn = self.vocabulary.sample_all(text, self.config.bpe_dropout, int(random.integers(2**32)))
             chosen = [
-                [id for id in old[:1] if id < FIRST_PIECE] + new if len(new) <= self.config.max_pieces else old
-                for old, new in zip(ids, drawn, strict=True)
+                new if len(new := [id for id in old[:1] if id < FIRST_PIECE] + pieces) <= self.config.max_pieces else old
+                for old, pieces in zip(ids, drawn, strict=True)
             ]
             varied.append(Side.of(chosen, pairs.source.ids.dtype.str))
         return PreparedPairs(*varied)

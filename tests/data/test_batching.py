@@ -57,11 +57,11 @@ def test_updates_hold_the_asked_tokens(varied: PreparedPairs, tokens: int) -> No
     updates = plan.epoch(0)
     sizes = np.array([int(varied.targets[update].sum()) for update in updates])
     assert sizes.tolist() == [int((varied.target.lengths[update] + 1).sum()) for update in updates]
-    slack = plan.chunks * int(varied.targets.max())
+    slack = plan.orders[0].chunks * int(varied.targets.max())
     assert sizes.max() <= tokens + slack
     short = np.flatnonzero(sizes < tokens - slack)  # the one with the remainder of the longest pairs, and the last one
     assert len(short) <= 2
-    assert all(number == len(sizes) - 1 or sizes[number] >= tokens - slack - plan.chunk_tokens for number in short)
+    assert all(number == len(sizes) - 1 or sizes[number] >= tokens - slack - plan.orders[0].chunk_tokens for number in short)
 
 
 def test_lengths_are_mixed_over_an_epoch(varied: PreparedPairs) -> None:

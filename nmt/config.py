@@ -92,6 +92,7 @@ class TrainingConfig(BaseModel):
     max_ratio: float = Field(3.0, ge=1, description="Drop training pairs whose lengths differ by a larger factor.")
     drop_duplicates: bool = Field(False, description="Drop training pairs that occurred before.")
     drop_identical: bool = Field(False, description="Drop training pairs whose two sides are equal.")
+    clean: bool = Field(False, description="Drop training pairs that look wrong: another language, numbers, length, and so on.")
     seed: int = Field(1, ge=0, lt=2**63, description="Random seed for weights, order, dropout and vocabulary.")
     validate_every: Count = Field(1_500, description="Updates between checkpoints; each one is validated.")
     patience: Count | None = Field(None, description="Stop after this many validations without a better BLEU.")

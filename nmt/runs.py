@@ -58,7 +58,7 @@ def train(path: Path, request: Request, reporter: Reporter) -> None:
         cache = Cache.find(path, reporter.say)
         mixture = None
         if process.first_on_machine:
-            mixture = load_all(options.data, *options.languages, cache, reporter.warn)
+            mixture = load_all(options.data, *options.languages, cache, reporter.warn, options.recipe.training.clean)
 
         def resolve() -> RunPlan:
             assert mixture

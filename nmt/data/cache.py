@@ -18,7 +18,7 @@ from typing import Any
 
 from nmt.errors import NmtError
 
-FORMAT = 3  # of all entries; it is part of every key
+FORMAT = 4  # of all entries; it is part of every key
 MANIFEST = "manifest.json"
 UNFINISHED = ".part"  # ending of temporary folders
 SECONDS_PER_DAY = 86_400

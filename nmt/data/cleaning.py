@@ -1,7 +1,8 @@
 """Which training pairs are fit for training, judged by their text alone.
 
-All facts about a pair are noted in one byte, independent of the settings, which only select the facts that drop a pair. So a
-corpus is judged once, and the number of pairs that other settings would keep is known without reading it again.
+All facts about a pair are noted in two bytes. The settings only select the facts that drop a pair, so a corpus is judged once,
+and the number of pairs that other settings would keep is known without reading it again. Whether a pair looks wrong, which
+misfits.py decides, takes longer than all else, and is found out only where `clean` asks for it.
 """
 
 from collections import Counter
@@ -11,6 +12,7 @@ from hashlib import blake2b
 import numpy as np
 
 from nmt.config import TrainingConfig
+from nmt.data.misfits import MISFITS
 from nmt.formatting import counted
 from nmt.lines import clean, is_blank, needs_no_translation
 
@@ -20,6 +22,7 @@ REASONS = {  # a pair is counted under the first that applies
     EMPTY_TARGET: "with an empty target",
     IDENTICAL: "with identical sides",
     REPEATED: "seen before",
+    **MISFITS,
 }
 MIN_LETTERLESS_SHARE = 0.01  # of all pairs; fewer sources without a letter may be mistakes
 
@@ -51,12 +54,13 @@ class CleaningReport:
 
 
 def dropping(settings: TrainingConfig) -> int:
-    """The facts that drop a pair under these settings, as one byte."""
-    return EMPTY_SOURCE | EMPTY_TARGET | IDENTICAL * settings.drop_identical | REPEATED * settings.drop_duplicates
+    """The facts that drop a pair under these settings, as bits."""
+    misfits = sum(MISFITS) * settings.clean
+    return EMPTY_SOURCE | EMPTY_TARGET | IDENTICAL * settings.drop_identical | REPEATED * settings.drop_duplicates | misfits
 
 
 def facts_of(source: str, target: str) -> int:
-    """All facts about a pair except REPEATED, as one byte."""
+    """All facts about a pair except REPEATED and MISFITS, as bits."""
     letterless = not source[:1].isalpha() and not is_blank(source) and needs_no_translation(source)
     return (
         EMPTY_SOURCE * is_blank(source)
@@ -73,14 +77,14 @@ def digest_of(source: str, target: str) -> bytes:
 
 
 def mark_repeated(facts: np.ndarray, digests: np.ndarray) -> None:
-    """Mark each pair (facts uint8 [pairs]) whose digest (uint64 [pairs]) occurred before."""
+    """Mark each pair (facts uint16 [pairs]) whose digest (uint64 [pairs]) occurred before."""
     repeated = np.ones(len(facts), bool)
     repeated[np.unique(digests, return_index=True)[1]] = False  # the first occurrence of each digest
     facts[repeated] |= REPEATED
 
 
 def copies_letterless(facts: np.ndarray, usual: bool) -> bool:
-    """Whether training pairs with these facts (uint8) mostly copy sources without a letter.
+    """Whether training pairs with these facts (uint16) mostly copy sources without a letter.
 
     Otherwise they translate them, as digits into words or Braille into letters. `usual` if such sources are too few to tell.
     """
@@ -92,9 +96,9 @@ def copies_letterless(facts: np.ndarray, usual: bool) -> bool:
 
 
 def report_of(facts: np.ndarray, drops: int) -> CleaningReport:
-    """The report on pairs with these facts (uint8) when the facts in `drops` drop a pair."""
+    """The report on pairs with these facts (uint16) when the facts in `drops` drop a pair."""
     report = CleaningReport(read=len(facts))
-    for value, count in enumerate(np.bincount(facts, minlength=256).tolist()):
+    for value, count in enumerate(np.bincount(facts).tolist()):
         reason = next((reason for fact, reason in REASONS.items() if value & drops & fact), None)
         if count and reason:
             report.dropped[reason] += count

@@ -6,6 +6,7 @@ the files, what is held out, what cleaning drops) is found once and kept in the 
 """
 
 import os
+from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from nmt.data.cleaning import CleaningReport, digest_of, dropping, facts_of, mar
 from nmt.data.folders import read_folder
 from nmt.data.holdout import MIN_TRAINING_PAIRS, hold_out
 from nmt.data.hub import read_dataset
+from nmt.data.misfits import UNALIGNED, Judge, judged, mark_lengths, misfits_note, pardon_the_usual, unaligned
 from nmt.data.splits import NAMES, Pair, Reader, Split, fingerprint, hash_files
 from nmt.data.tables import format_of, read_table
 from nmt.errors import NmtError, UsageError
@@ -28,7 +30,7 @@ from nmt.looks import Sample, doubts, form_of
 
 WMT14 = ("wmt/wmt14", "de-en")
 WMT14_COUNTS = {"train": 4_508_785, "valid": 3_000, "test": 3_003}
-FACTS = "facts"  # file of a cache entry: one byte per training pair
+FACTS = "facts"  # file of a cache entry: two bytes per training pair
 
 Warn = Callable[[str], None]
 
@@ -42,7 +44,7 @@ class Corpus:
     target: str
     splits: dict[str, Split]  # train, and valid and test if there are any
     notes: tuple[str, ...]  # sentences for the user on how the splits were made
-    facts: np.ndarray = field(repr=False)  # uint8 [training pairs], see cleaning.py
+    facts: np.ndarray = field(repr=False)  # uint16 [training pairs], see cleaning.py
     key: str  # a digest of the text of all splits, from the bytes of their files
     form: str  # Unicode form of the training text's source side, see looks.py
     stamps: dict[Path, tuple[int, int]]  # size and modification time of each file before it was read
@@ -61,7 +63,7 @@ class Corpus:
 
         Raises UsageError if the files have changed since the corpus was loaded.
         """
-        dropped = (self.facts & np.uint8(dropping(settings))).data
+        dropped = (self.facts & np.uint16(dropping(settings))).data
         for drop, pair in zip(dropped, self.train, strict=False):  # the number of pairs differs only if the files do
             if not drop:
                 yield pair
@@ -75,19 +77,22 @@ def load(
     cache: Cache | None = None,
     warn: Warn = lambda text: None,
     training_only: bool = False,
+    clean: bool = False,
 ) -> Corpus:
     """The corpus that `--data` names: `wmt14`, `demo`, an existing path, or `owner/name[:config]` on the hub.
 
     With a cache, text that was loaded before is not read again. With `training_only` a corpus has no validation or test text,
-    and none is held out. Raises UsageError if the corpus does not exist, lacks a
-    language, has sides of different length or lines that cannot be read; NmtError if the hub cannot be reached.
+    and none is held out. With `clean` it is found out of every pair, not of a sample, whether it looks wrong. Raises UsageError
+    if the corpus does not exist, lacks a language, has sides of different length or lines that cannot be read; NmtError if the
+    hub cannot be reached.
     """
     if source == target:
         raise UsageError(f"--source {source} and --target {target} are the same language")
     name, readers = _find(data, source, target, warn)
     readers = {"train": readers["train"]} if training_only else readers
     with TemporaryDirectory() as temporary:
-        corpus = _assemble(name, source, target, readers, cache or Cache([Path(temporary)]), warn, training_only)
+        place, needed = cache or Cache([Path(temporary)]), [] if training_only else ["valid", "test"]
+        corpus = _assemble(name, (source, target), readers, place, warn, needed, clean)
     counts = {split: text.count for split, text in corpus.splits.items()}
     if data == "wmt14" and not training_only and counts != WMT14_COUNTS:
         raise NmtError(
@@ -132,27 +137,30 @@ def _find(data: str, source: str, target: str, warn: Warn) -> tuple[str, dict[st
 
 
 def _assemble(
-    name: str, source: str, target: str, readers: dict[str, Reader], cache: Cache, warn: Warn, training_only: bool
+    name: str, languages: tuple[str, str], readers: dict[str, Reader], cache: Cache, warn: Warn, needed: list[str], clean: bool
 ) -> Corpus:
-    """The corpus of these readers. If their text is not in the cache, all of it is read."""
+    """The corpus of these readers. If their text is not in the cache, all of it is read.
+
+    The splits that are needed and missing are held out of the training text.
+    """
     stamps = _stamps(path for reader in readers.values() for path in reader.files)
     text = {split: [reader.form, *hash_files(reader.files)] for split, reader in readers.items()}
-    key = key_of(source=source, target=target, text=text, **{"training_only": True} if training_only else {})
+    key = key_of(languages=languages, text=text, needed=needed, clean=clean)
 
     def fill(folder: Path) -> dict[str, Any]:
-        manifest = _measure(readers, (source, target), folder, [] if training_only else ["valid", "test"])
+        manifest = _measure(readers, languages, folder, needed, clean)
         _refuse_changes(name, stamps)
         return manifest
 
     entry = cache.get(f"corpus-{key}") or cache.put(f"corpus-{key}", fill)
-    measured, facts = entry.manifest, np.frombuffer((entry.folder / FACTS).read_bytes(), np.uint8)
+    measured, facts = entry.manifest, np.frombuffer((entry.folder / FACTS).read_bytes(), np.uint16)
     for doubt in measured["doubts"]:
         warn(f"--data {name}: {doubt}")
     reads = {split: reader.read for split, reader in readers.items()}
     reads["train"] = _without(reads["train"], {*measured["held_out_sources"]})
     reads |= {split: [tuple(pair) for pair in pairs].__iter__ for split, pairs in measured["held_out"].items()}
     splits = {split: Split(reads[split], *measured["splits"][split]) for split in NAMES if split in reads}
-    return Corpus(name, source, target, splits, tuple(measured["notes"]), facts, key, measured["form"], stamps)
+    return Corpus(name, *languages, splits, tuple(measured["notes"]), facts, key, measured["form"], stamps)
 
 
 def _stamps(paths: Iterable[Path]) -> dict[Path, tuple[int, int]]:
@@ -171,20 +179,22 @@ def _without(read: Callable[[], Iterator[Pair]], sources: set[str]) -> Callable[
     return (lambda: (pair for pair in read() if pair[0] not in sources)) if sources else read
 
 
-def _measure(readers: dict[str, Reader], languages: tuple[str, str], folder: Path, needed: list[str]) -> dict[str, Any]:
+def _measure(
+    readers: dict[str, Reader], languages: tuple[str, str], folder: Path, needed: list[str], clean: bool
+) -> dict[str, Any]:
     """Read all text, which also finds every fault of the files before any work begins.
 
-    The splits that are needed and missing are held out of the training text. Writes one byte of facts per training pair, see
-    cleaning.py, and returns the manifest of the corpus's cache entry.
+    Writes two bytes of facts per training pair, see cleaning.py, and returns the manifest of the corpus's cache entry.
     """
     samples = {split: Sample() for split in readers}
-    facts, digests = bytearray(), bytearray()
+    facts, lengths, digests, judge = array("H"), array("i"), bytearray(), Judge(*languages)
 
     def noted(split: str, pairs: Iterable[Pair]) -> Iterator[Pair]:
         for pair in pairs:
             samples[split].add(pair)
             if split == "train":
-                facts.append(facts_of(*pair))
+                facts.append(facts_of(*pair) | (judge.signs_of(*pair) if clean else 0))
+                lengths.extend(map(len, pair))
                 digests.extend(digest_of(*pair))
             yield pair
 
@@ -200,15 +210,26 @@ def _measure(readers: dict[str, Reader], languages: tuple[str, str], folder: Pat
         notes.append(f"no {named} text, and below {MIN_TRAINING_PAIRS:,} training pairs none is held out for it")
     splits |= {split: fingerprint(pairs) for split, pairs in held_out.items()}
     splits["train"] = fingerprint(noted("train", _without(readers["train"].read, sources)()))
-    mark_repeated(np.frombuffer(facts, np.uint8), np.frombuffer(digests, np.uint64))
-    (folder / FACTS).write_bytes(facts)
+    found = np.frombuffer(facts, np.uint16)
+    mark_repeated(found, np.frombuffer(digests, np.uint64))
+    if clean:
+        mark_lengths(found, np.frombuffer(lengths, np.int32).reshape(-1, 2))
+        notes += [
+            f"a fifth of all pairs or more are {reason}, so none is dropped for that" for reason in pardon_the_usual(found)
+        ]
+    elif note := misfits_note(judged(samples["train"].pairs, *languages)):
+        notes.append(note)
+    (folder / FACTS).write_bytes(found.tobytes())
     texts = [
         {f"{split}.{language}": [pair[side] for pair in sample.pairs] for split, sample in samples.items()}
         for side, language in enumerate(languages)
     ]
     return {
         "splits": splits,
-        "doubts": [doubt for text in texts for doubt in doubts(text, "a model learns to read and write such text")],
+        "doubts": [
+            *(doubt for text in texts for doubt in doubts(text, "a model learns to read and write such text")),
+            *(UNALIGNED for _ in [None] if unaligned(samples["train"].pairs)),
+        ],
         "form": form_of(texts[0][f"train.{languages[0]}"]),
         "held_out": held_out,
         "held_out_sources": sorted(sources),

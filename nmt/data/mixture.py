@@ -89,9 +89,14 @@ class Mixture:
 
 
 def load_all(
-    options: Sequence[DataOption], source: str, target: str, cache: Cache | None = None, warn: Warn = lambda text: None
+    options: Sequence[DataOption],
+    source: str,
+    target: str,
+    cache: Cache | None = None,
+    warn: Warn = lambda text: None,
+    clean: bool = False,
 ) -> Mixture:
     """Load every corpus asked for; of all but the first the training text alone. Raises as `load` does."""
     first, *others = options
-    main = load(first.data, source, target, cache, warn)
-    return Mixture((main, *(load(other.data, source, target, cache, warn, training_only=True) for other in others)))
+    main = load(first.data, source, target, cache, warn, clean=clean)
+    return Mixture((main, *(load(other.data, source, target, cache, warn, True, clean) for other in others)))

@@ -23,7 +23,7 @@ PAIRS: list[Pair] = [*itertools.product(TEXTS, TEXTS), *itertools.product(TEXTS[
 
 
 def facts(pairs: list[Pair]) -> np.ndarray:
-    found = np.array([facts_of(*pair) for pair in pairs], np.uint8)
+    found = np.array([facts_of(*pair) for pair in pairs], np.uint16)
     mark_repeated(found, np.frombuffer(b"".join(digest_of(*pair) for pair in pairs), np.uint64))
     return found
 

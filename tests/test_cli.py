@@ -22,8 +22,8 @@ OPTIONS = """
 --architecture --average --batch-tokens --beam --confidence --config --data --details --device --dropout --engine --examples
 --force-decode --format --from --help --install-completion --length-penalty --lowercase --metric --micro-batch-tokens
 --model --n-best --no-split --norm --output --page --patience --precision --preset --quantization --quiet --reference
---restart --sample --seed --sentences --show-completion --source --steps --svg --target --tokens-per-update --validate-every
---version --vocab-size
+--restart --sample --seed --sentences --show-completion --source --steps --svg --synthetic --target --tokens-per-update
+--validate-every --version --vocab-size
 """
 # Command lines at fault, with what must be named in brackets. N4: ~ is the home folder in every path, also where a shell
 # leaves it alone, as in --data=~/text.

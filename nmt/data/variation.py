@@ -53,9 +53,12 @@ class Variation:
 def _varied(text: str, form: int, random: np.random.Generator) -> str:
     if form == 0:
         return text.upper()
-    if form == 1:
-        return " ".join(word[:1].upper() + word[1:] for word in text.split(" "))
-    return mistyped(text, random)
+    return titled(text) if form == 1 else mistyped(text, random)
+
+
+def titled(text: str) -> str:
+    """The text with every word capitalised."""
+    return " ".join(word[:1].upper() + word[1:] for word in text.split(" "))
 
 
 def mistyped(text: str, random: np.random.Generator) -> str:
